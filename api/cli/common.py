@@ -1,0 +1,55 @@
+"""What several commands share: options, settings, and opening collections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from thresher.api.config import Settings
+    from thresher.corpus.collection import Collection
+
+CollectionOption = Annotated[
+    str | None, typer.Option("--collection", "-c", metavar="NAME", help="Collection to use (default: default).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def settings(ctx: typer.Context, **flags: Any) -> Settings:
+    """The settings of this call; flags that are None count as not given."""
+    from thresher.api.config import load_settings
+
+    config = ctx.find_root().obj
+    return load_settings(flags, config=config if isinstance(config, Path) else None).settings
+
+
+def open_collection(name: str) -> Collection:
+    """A collection that exists."""
+    from thresher.corpus.collection import Collection
+    from thresher.corpus.errors import CollectionNotFound
+    from thresher.corpus.paths import MANIFEST, collection_path, list_collections
+
+    path = collection_path(name)
+    if not (path / MANIFEST).is_file():
+        known = list_collections()
+        hint = f"the known ones are {', '.join(known)}" if known else "there is none yet"
+        raise CollectionNotFound(f"there is no collection {name!r}: {hint}; `thresher ingest -c {name} PATH` makes one")
+    return Collection.open(path)
+
+
+def open_or_create(name: str, embedder: str | None, default_embedder: str) -> Collection:
+    """A collection to write to, made if need be.
+
+    Raises:
+        CollectionMismatch: it exists with another embedder than the one asked for by `embedder`.
+    """
+    from thresher.corpus.collection import Collection
+    from thresher.corpus.embedders import load_embedder
+    from thresher.corpus.paths import MANIFEST, collection_path
+
+    path = collection_path(name)
+    if (path / MANIFEST).is_file():
+        return Collection.open(path, embedder=load_embedder(embedder) if embedder else None)
+    return Collection.create(path, load_embedder(embedder or default_embedder), name=name)

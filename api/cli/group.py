@@ -1,0 +1,55 @@
+"""The command group: turns errors into one line and an exit code, for every command alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from thresher.api.cli.console import ExitCode, clean, emit, err
+from thresher.api.errors import UsageError, explain
+
+_JSON = "thresher.json"
+_USAGE = frozenset({"usage", "invalid_config", "invalid_request", "invalid_query", "invalid_filter"})
+INTERRUPTED = "interrupted: finished work is kept; run the same command again to go on where it stopped"
+
+
+class ThresherGroup(TyperGroup):
+    """Expected errors end a command with one line on stderr, and with `--json` also with a document on stdout.
+
+    Only bugs show a traceback.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Remember whether JSON was asked for before anything can go wrong."""
+        ctx.meta[_JSON] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        as_json = bool(ctx.meta.get(_JSON))
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if as_json:
+                emit({"error": {"type": "interrupted", "code": "interrupted", "message": INTERRUPTED, "param": None}})
+            err().print(f"\n{INTERRUPTED}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            # typer carries click, or a copy of it, depending on its version: know its errors by what they can do.
+            if hasattr(error, "format_message") and type(error).__name__ != "NoArgsIsHelpError":
+                error = UsageError(f"{error.format_message()} See `{_command(ctx, error)} --help`.")
+            problem = explain(error)
+            if problem is None:
+                raise
+            if as_json:
+                emit(problem.document())
+            err().print(f"error: {clean(problem.message)}", style="red")
+            raise typer.Exit(ExitCode.USAGE if problem.code in _USAGE else ExitCode.ERROR) from None
+
+
+def _command(ctx: Any, error: Exception) -> str:
+    return str(getattr(getattr(error, "ctx", None) or ctx, "command_path", "thresher"))

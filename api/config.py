@@ -1,0 +1,164 @@
+"""Settings: defaults, below the configuration file, below the environment, below flags.
+
+The file is TOML, `config.toml` in THRESHER_HOME unless `--config` or THRESHER_CONFIG names another. In the
+environment a setting is called THRESHER_ and its name in capitals. A key that is no setting is an error, wherever it
+stands: a typo must not silently leave the default in force.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+
+from thresher.api.errors import ConfigError
+from thresher.corpus.errors import CorpusError
+from thresher.corpus.paths import collection_path, home
+from thresher.engine.requests import MIN_CONTEXT_TOKENS, Effort
+
+PREFIX = "THRESHER_"
+OTHER_VARIABLES = frozenset({"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_TEST_DATA"})
+"""Variables with our prefix that are read elsewhere and are no settings."""
+
+
+def _collection_name(name: str) -> str:
+    try:
+        collection_path(name)
+    except CorpusError as error:
+        raise ValueError(str(error)) from error
+    return name
+
+
+CollectionName = Annotated[str, AfterValidator(_collection_name)]
+
+
+class Settings(BaseModel):
+    """Everything that can be configured. Each field's description is what `thresher doctor` prints."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    collection: CollectionName = Field("default", description="collection used by default")
+    embedder: str = Field("minilm", min_length=1, description="embedder of new collections")
+    policy: str = Field("builtin", min_length=1, description="what decides the next turn of a search")
+    effort: Effort = Field(Effort.MEDIUM, description="how hard to search")
+    max_results: int = Field(10, ge=1, le=100, description="passages returned at most")
+    max_turns: int | None = Field(None, ge=1, description="turns at most; unset: the effort's own")
+    max_tokens: int | None = Field(None, ge=MIN_CONTEXT_TOKENS, description="size of the context in tokens")
+    deadline_s: float | None = Field(None, gt=0, description="wall-clock limit of a search in seconds")
+    save_traces: bool = Field(True, description="keep the trajectory of every search")
+    host: str = Field("127.0.0.1", min_length=1, description="address that the server binds")
+    port: int = Field(8420, ge=0, le=65_535, description="port that the server binds; 0: any free one")
+    api_key: SecretStr | None = Field(None, description="key that HTTP clients must send")
+    max_body_bytes: int = Field(1_048_576, ge=1_024, description="largest request body that the server reads")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings and, for each, where its value came from: `default`, a file, a variable or `flag`."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    file: Path | None
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Settle every setting. Flags that are None count as not given.
+
+    Raises:
+        ConfigError: unknown key, wrong type or value, unreadable file; the message names the place.
+    """
+    variables = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    file = _config_file(config, variables)
+    if file is not None:
+        for name, value in _read_file(file).items():
+            # Strict, as JSON: TOML has types of its own, so `port = "80"` is a mistake and not a number.
+            values[name] = _check(name, value, f"{name} in {file}", strict=True)
+            origins[name] = str(file)
+    for variable, value in _from_environment(variables).items():
+        name = variable.removeprefix(PREFIX).lower()
+        values[name] = _check(name, value, variable)
+        origins[name] = variable
+    for name, value in (flags or {}).items():
+        if value is not None:
+            values[name] = _check(name, value, "--" + name.replace("_", "-"))
+            origins[name] = "flag"
+    return Resolved(Settings.model_construct(**values), origins, file)
+
+
+def _config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The file to read; one that was named must exist."""
+    named = config or (Path(environ["THRESHER_CONFIG"]) if environ.get("THRESHER_CONFIG") else None)
+    if named is not None:
+        path = named.expanduser()
+        if not path.is_file():
+            raise ConfigError(f"the configuration file {path} does not exist; create it or name another one")
+        return path
+    path = home() / "config.toml"
+    return path if path.is_file() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
+    for key in values:
+        if key not in Settings.model_fields:
+            raise ConfigError(f"unknown setting {key!r} in {path}; {_nearest(key, Settings.model_fields)}")
+    return values
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that set something. An empty one counts as unset, as is usual for the environment."""
+    valid = {PREFIX + name.upper() for name in Settings.model_fields}
+    found = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        if variable not in valid:
+            raise ConfigError(f"unknown setting {variable} in the environment; {_nearest(variable, sorted(valid))}")
+        if environ[variable]:
+            found[variable] = environ[variable]
+    return found
+
+
+def _check(name: str, value: Any, where: str, *, strict: bool = False) -> Any:
+    adapter = _ADAPTERS[name]
+    try:
+        if strict:
+            return adapter.validate_json(json.dumps(value, default=str), strict=True)
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        shown = "" if name in ("api_key", "collection") else f", got {value!r}"
+        raise ConfigError(f"{where}: {detail[0].lower()}{detail[1:]}{shown}") from None
+
+
+def _nearest(key: str, valid: Iterable[str]) -> str:
+    """The hint: the valid name most like `key`, or all of them where none is like it."""
+    names = list(valid)
+    bare = {name.removeprefix(PREFIX): name for name in names}  # the common prefix would make all names alike
+    near = difflib.get_close_matches(key.removeprefix(PREFIX), bare, n=1, cutoff=0.5)
+    return f"did you mean {bare[near[0]]}?" if near else f"the valid ones are {', '.join(names)}"
+
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(field.rebuild_annotation()) for name, field in Settings.model_fields.items()
+}

@@ -1,0 +1,120 @@
+"""The JSON shape of a search, the same for `thresher search --json` and `POST /v1/search`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from thresher.context import Citation
+    from thresher.engine.requests import RankedEvidence, SearchResult
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SpanModel(_Model):
+    """A quote that carries the answer; `start` and `end` are character offsets in the document."""
+
+    start: int
+    end: int
+    text: str
+
+
+class CitationModel(SpanModel):
+    """A quote with where it stands, byte-equal to the stored text."""
+
+    id: str
+    document_id: str
+    url: str
+
+
+class ResultModel(_Model):
+    """One passage, best first; `start` and `end` are character offsets of `text` in the document."""
+
+    id: str
+    document_id: str
+    title: str
+    url: str
+    text: str
+    start: int
+    end: int
+    score: float
+    spans: list[SpanModel]
+    metadata: dict[str, str | int | float | bool]
+    source: Literal["corpus", "web"]
+
+
+class SearchResponse(_Model):
+    """What a search answers.
+
+    `answer` stays null until answers are written by a model; `trajectory` is there when it was asked for.
+    """
+
+    id: str
+    object: Literal["search"] = "search"
+    status: Literal["completed", "partial", "failed"]
+    query: str
+    results: list[ResultModel]
+    answer: str | None = None
+    citations: list[CitationModel]
+    stop_reason: str
+    sufficient: bool | None
+    justification: str | None
+    missing: list[str]
+    usage: dict[str, int | float]
+    warnings: list[str]
+    notices: list[str]
+    trajectory: dict[str, Any] | None = None
+
+
+def search_response(result: SearchResult, *, include_trace: bool = False) -> SearchResponse:
+    """A result of the engine as the faces show it."""
+    trajectory = result.trajectory.model_dump(mode="json") if include_trace and result.trajectory else None
+    return SearchResponse.model_validate(
+        {
+            "id": result.id,
+            "status": result.status,
+            "query": result.query,
+            "results": [_result(item) for item in result.results],
+            "citations": [_citation(span) for item in result.results for span in item.spans],
+            "stop_reason": str(result.stop_reason),
+            "sufficient": result.sufficient,
+            "justification": result.justification,
+            "missing": list(result.missing),
+            "usage": asdict(result.usage),
+            "warnings": list(result.warnings),
+            "notices": list(result.notices),
+            "trajectory": trajectory,
+        }
+    )
+
+
+def _result(item: RankedEvidence) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "document_id": item.document_id,
+        "title": item.title,
+        "url": item.uri,
+        "text": item.text,
+        "start": item.start,
+        "end": item.end,
+        "score": item.score,
+        "spans": [{"start": span.start, "end": span.end, "text": span.text} for span in item.spans],
+        "metadata": dict(item.metadata),
+        "source": item.source,
+    }
+
+
+def _citation(span: Citation) -> dict[str, Any]:
+    return {
+        "id": span.evidence_id,
+        "document_id": span.document_id,
+        "url": span.uri,
+        "start": span.start,
+        "end": span.end,
+        "text": span.text,
+    }

@@ -1,0 +1,93 @@
+"""Trajectories on disk: one file a search, `THRESHER_HOME/traces/<id>.jsonl`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thresher.corpus.paths import home
+
+if TYPE_CHECKING:
+    from thresher.engine.trajectory import Trajectory
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+
+class TraceError(Exception):
+    """There is no such trace, or its file is not one."""
+
+    code = "trace_not_found"
+
+
+def traces_directory() -> Path:
+    """Where trajectories are kept."""
+    return home() / "traces"
+
+
+def save_trace(trajectory: Trajectory) -> Path:
+    """Keep the trajectory of a search; questions are private, so only the owner may read the folder."""
+    from thresher.engine.trajectory import append_jsonl
+
+    directory = traces_directory()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = directory / f"{trajectory.id}.jsonl"
+    append_jsonl(path, [trajectory])
+    return path
+
+
+def recent_traces() -> list[Path]:
+    """Trace files, newest first."""
+    directory = traces_directory()
+    found = []
+    if directory.is_dir():
+        for path in directory.glob("*.jsonl"):
+            try:
+                found.append((path.stat().st_mtime_ns, path.name, path))
+            except OSError:  # removed meanwhile
+                continue
+    return [path for *_, path in sorted(found, reverse=True)]
+
+
+def find_trace(name: str) -> Path:
+    """The file behind a path, a search id, the beginning of one, or `last`.
+
+    Raises:
+        TraceError: nothing fits, or several do.
+    """
+    if os.sep in name or name.endswith(".jsonl"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise TraceError(f"there is no trace file {path}")
+        return path
+    traces = recent_traces()
+    if name == "last":
+        if not traces:
+            raise TraceError("there are no traces yet; run `thresher search` first")
+        return traces[0]
+    if not _ID.fullmatch(name):
+        raise TraceError(f"{name!r} is neither a search id nor a file; `thresher trace ls` lists the ids")
+    fits = [path for path in traces if path.stem.startswith(name)]
+    exact = [path for path in fits if path.stem == name]
+    if len(exact or fits) != 1:
+        what = f"{len(fits)} traces begin with {name!r}" if fits else f"there is no trace {name!r}"
+        raise TraceError(f"{what}; `thresher trace ls` lists them")
+    return (exact or fits)[0]
+
+
+def read_traces(path: Path) -> Iterator[Trajectory]:
+    """The trajectories in a file.
+
+    Raises:
+        TraceError: it cannot be read, or a line is not a trajectory.
+    """
+    from thresher.engine.trajectory import read_jsonl
+
+    try:
+        yield from read_jsonl(path)
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise TraceError(str(error).splitlines()[0]) from error

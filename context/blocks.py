@@ -1,0 +1,102 @@
+"""Blocks: the units a context is made of and edited by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class BlockKind(StrEnum):
+    """What a block is. Only `PRUNABLE` kinds can be removed by an edit."""
+
+    SYSTEM = "system"
+    TASK = "task"
+    REASONING = "reasoning"
+    CALL = "call"
+    CHUNK = "chunk"
+    NOTE = "note"
+    NOTICE = "notice"
+    USAGE = "usage"
+
+
+PRUNABLE = frozenset({BlockKind.CHUNK, BlockKind.NOTE})
+"""Kinds that edits may remove: everything that a document, or a note about documents, put into the context."""
+
+
+class Role(StrEnum):
+    """Chat role of the message that a block belongs to."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a tool. `id` is issued by the engine; `arguments` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHeader:
+    """What the frame around a chunk says beside its id."""
+
+    document_id: str
+    title: str = ""
+    seen_before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDraft:
+    """A block before the ledger numbers and counts it.
+
+    Attributes:
+        handle: the name by which the policy addresses the block (an evidence id for a chunk, a note id for a
+            note); at most one live block carries a handle. None: not addressable.
+        text: for a chunk the document's own text, verbatim; framing is added by the renderer.
+        opens: the role of the chat message that starts with this block; None continues the message before it.
+        call: for a `CALL`, the call; for the opening notice of an observation, the call it answers.
+        header: for a chunk, what its frame says.
+        evidence_ids: for a note, the evidence it points at.
+    """
+
+    kind: BlockKind
+    text: str
+    turn: int = 0
+    handle: str | None = None
+    opens: Role | None = None
+    call: Call | None = None
+    header: ChunkHeader | None = None
+    evidence_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A draft that has its place in a ledger.
+
+    `piece` is the text it contributes to the prompt; `tokens` the exact length of that, message overhead included.
+    """
+
+    seq: int
+    draft: BlockDraft
+    piece: str
+    tokens: int
+
+    @property
+    def kind(self) -> BlockKind:
+        """Kind of the block."""
+        return self.draft.kind
+
+    @property
+    def handle(self) -> str | None:
+        """Name by which the policy addresses it."""
+        return self.draft.handle
+
+    @property
+    def prunable(self) -> bool:
+        """Whether an edit may remove it."""
+        return self.draft.kind in PRUNABLE and self.draft.opens is None

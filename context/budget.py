@@ -1,0 +1,60 @@
+"""How much context a search may use, in tokens of the policy's own tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Tier(StrEnum):
+    """Where a context stands in its budget."""
+
+    OK = "ok"
+    SOFT = "soft"
+    HARD = "hard"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one context; the defaults are the `context1` profile.
+
+    Attributes:
+        total: never exceeded; outputs are sized before they are added.
+        soft: past it the policy is asked to prune, fold or finish.
+        hard: past it every call but prune, fold and finish is refused.
+        tool_output: the most one observation may take.
+    """
+
+    total: int = 32_768
+    soft: int = 16_384
+    hard: int = 24_576
+    tool_output: int = 4_096
+
+    def __post_init__(self) -> None:
+        if not 0 < self.soft <= self.hard <= self.total:
+            raise ValueError(
+                f"a budget needs 0 < soft <= hard <= total, got soft={self.soft}, hard={self.hard}, total={self.total}"
+            )
+        if not 0 < self.tool_output <= self.total:
+            raise ValueError(f"tool_output must lie in 1..{self.total}, got {self.tool_output}")
+
+    def tier(self, used: int) -> Tier:
+        """The tier of a context of `used` tokens."""
+        if used > self.hard:
+            return Tier.HARD
+        return Tier.SOFT if used > self.soft else Tier.OK
+
+    @classmethod
+    def scaled(cls, total: int) -> Budget:
+        """The default proportions at another total: what `max_tokens` of a request asks for."""
+        default = cls()
+        return cls(
+            total=total,
+            soft=max(1, total * default.soft // default.total),
+            hard=max(1, total * default.hard // default.total),
+            tool_output=max(1, min(default.tool_output, total * default.tool_output // default.total * 2)),
+        )
+
+
+CONTEXT1 = Budget()
+"""The budget of the published Context-1 harness, rounded to powers of two."""

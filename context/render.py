@@ -1,0 +1,93 @@
+"""One renderer for serving and training: blocks to text pieces, pieces to chat messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from thresher.context.blocks import Block, BlockDraft, BlockKind, Role
+from thresher.context.framing import frame_chunk, frame_note
+from thresher.context.tokens import TokenCounter
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a policy is sent.
+
+    Attributes:
+        messages: chat messages in the OpenAI format.
+        tokens: their exact length, the sum over the live blocks.
+        digest: hex SHA-256 of the messages; two prompts with one digest are byte-identical.
+    """
+
+    messages: tuple[Message, ...]
+    tokens: int
+    digest: str
+
+
+class Renderer(Protocol):
+    """Turns blocks into the prompt. The piece of a block depends on that block alone."""
+
+    def piece(self, draft: BlockDraft, counter: TokenCounter) -> str:
+        """The text that a block contributes to the prompt."""
+
+    def render(self, blocks: Iterable[Block]) -> Prompt:
+        """The prompt made of live blocks, in order."""
+
+
+class ChatRenderer:
+    """Renders to OpenAI chat messages with native tool calls."""
+
+    def piece(self, draft: BlockDraft, counter: TokenCounter) -> str:
+        """The text that a block contributes, frame included."""
+        if draft.kind is BlockKind.CHUNK:
+            if draft.handle is None or draft.header is None:
+                raise ValueError("a chunk block needs a handle and a header")
+            return frame_chunk(draft.handle, draft.header, draft.text, counter.count(draft.text))
+        if draft.kind is BlockKind.NOTE:
+            if draft.handle is None:
+                raise ValueError("a note block needs a handle")
+            return frame_note(draft.handle, draft.evidence_ids, draft.text)
+        if draft.kind is BlockKind.CALL:
+            if draft.call is None:
+                raise ValueError("a call block needs its call")
+            return f"{draft.call.name} {draft.call.arguments}"
+        return draft.text
+
+    def render(self, blocks: Iterable[Block]) -> Prompt:
+        """Join the pieces of live blocks into messages."""
+        messages: list[Message] = []
+        tokens = 0
+        for block in blocks:
+            draft = block.draft
+            tokens += block.tokens
+            if draft.opens is not None:
+                messages.append(_open(draft))
+            if draft.kind is BlockKind.CALL:
+                messages[-1].setdefault("tool_calls", []).append(_tool_call(draft))
+            else:
+                messages[-1]["content"] += block.piece
+        canonical = json.dumps(messages, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+        return Prompt(tuple(messages), tokens, digest)
+
+
+def _open(draft: BlockDraft) -> Message:
+    message: Message = {"role": str(draft.opens), "content": ""}
+    if draft.opens is Role.TOOL and draft.call is not None:
+        message["tool_call_id"] = draft.call.id
+    return message
+
+
+def _tool_call(draft: BlockDraft) -> dict[str, Any]:
+    assert draft.call is not None
+    return {
+        "id": draft.call.id,
+        "type": "function",
+        "function": {"name": draft.call.name, "arguments": draft.call.arguments},
+    }

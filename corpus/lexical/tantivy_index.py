@@ -1,0 +1,154 @@
+"""BM25 by tantivy.
+
+Queries are built term by term, never parsed: an agent writes `foo(bar` and `C++ AND`, and every string is a legal query.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import tantivy
+
+from thresher.corpus.lexical.analyzer import BIGRAMS, STEMMED, indexed_grams, queried_grams, split_scripts
+from thresher.corpus.lexical.base import Passage
+
+_ID = "chunk_id"
+_ANALYZER = "thresher_en"
+_WRITER_BYTES = 48_000_000
+_MAX_TERM_BYTES = 60
+# A query is a question, not a document; more distinct terms than this only cost time.
+_MAX_QUERY_TERMS = 256
+
+
+class TantivyIndex:
+    """A `LexicalIndex` in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the index in `directory`, or create one there.
+
+        Raises:
+            ValueError, OSError: tantivy cannot read what is there.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self._schema = _schema()
+        self._index = tantivy.Index(self._schema, path=str(directory))
+        self._analyzer = _analyzer()
+        self._index.register_tokenizer(_ANALYZER, self._analyzer)
+        self._index.reload()
+        self._writer: Any = None
+        self._writing = threading.Lock()
+
+    def apply(self, *, add: Sequence[Passage], remove: Sequence[int]) -> None:
+        """See `LexicalIndex`."""
+        with self._writing:
+            writer = self._open_writer()
+            for chunk_id in remove:
+                writer.delete_documents_by_term(_ID, chunk_id)
+            for passage in add:
+                writer.add_document(_document(passage))
+
+    def commit(self) -> None:
+        """See `LexicalIndex`."""
+        with self._writing:
+            if self._writer is not None:
+                self._writer.commit()
+                self._index.reload()
+
+    def search(self, query: str, k: int, *, within: Collection[int] | None = None) -> list[tuple[int, float]]:
+        """See `LexicalIndex`."""
+        terms = self._terms(query)
+        if not terms or k <= 0 or (within is not None and not within):
+            return []
+        built = tantivy.Query.boolean_query(
+            [
+                (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, field, term, index_option="freq"))
+                for field, term in terms
+            ]
+        )
+        if within is not None:
+            allowed = tantivy.Query.term_set_query(self._schema, _ID, list(within))
+            built = tantivy.Query.boolean_query(
+                [(tantivy.Occur.Must, tantivy.Query.const_score_query(allowed, 0.0)), (tantivy.Occur.Must, built)]
+            )
+        searcher = self._index.searcher()
+        found = searcher.search(built, k, count=False).hits
+        ids = searcher.fast_field_values(_ID, [address for _, address in found])
+        # Equal scores come in the order of segments, which merges change; ids do not.
+        return sorted(((int(i), float(score)) for i, (score, _) in zip(ids, found, strict=True)), key=_rank)
+
+    def document_frequency(self, terms: Sequence[str]) -> list[int]:
+        """See `LexicalIndex`. A term that analysis splits counts as its rarest part.
+
+        Counts include chunks deleted since tantivy last merged their segment, so they may run slightly high.
+        """
+        searcher = self._index.searcher()
+        return [
+            min((int(searcher.doc_freq(field, part)) for field, part in self._terms(term)), default=0) for term in terms
+        ]
+
+    def ids(self) -> set[int]:
+        """See `LexicalIndex`."""
+        searcher = self._index.searcher()
+        if not searcher.num_docs:
+            return set()
+        found = searcher.search(tantivy.Query.all_query(), searcher.num_docs, count=False).hits
+        return {int(i) for i in searcher.fast_field_values(_ID, [address for _, address in found])}
+
+    def count(self) -> int:
+        """See `LexicalIndex`."""
+        return int(self._index.searcher().num_docs)
+
+    def close(self) -> None:
+        """See `LexicalIndex`."""
+        with self._writing:
+            if self._writer is not None:
+                self._writer.wait_merging_threads()
+                self._writer = None
+
+    def _terms(self, query: str) -> list[tuple[str, str]]:
+        spaced, runs = split_scripts(query)
+        terms = [(STEMMED, term) for term in self._analyzer.analyze(spaced)]
+        terms += [(BIGRAMS, gram) for gram in queried_grams(runs)]
+        return list(dict.fromkeys(terms))[:_MAX_QUERY_TERMS]
+
+    def _open_writer(self) -> Any:
+        if self._writer is None:
+            self._writer = self._index.writer(heap_size=_WRITER_BYTES, num_threads=1)
+        return self._writer
+
+
+def _rank(hit: tuple[int, float]) -> tuple[float, int]:
+    return -hit[1], hit[0]
+
+
+def _schema() -> Any:
+    builder = tantivy.SchemaBuilder()
+    # Signed: an int that does not fit an unsigned field kills tantivy's writer.
+    builder.add_integer_field(_ID, stored=False, indexed=True, fast=True)
+    builder.add_text_field(STEMMED, stored=False, tokenizer_name=_ANALYZER, index_option="freq")
+    builder.add_text_field(BIGRAMS, stored=False, tokenizer_name="whitespace", index_option="freq")
+    return builder.build()
+
+
+def _analyzer() -> Any:
+    return (
+        tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+        .filter(tantivy.Filter.remove_long(_MAX_TERM_BYTES))
+        .filter(tantivy.Filter.lowercase())
+        .filter(tantivy.Filter.ascii_fold())
+        .filter(tantivy.Filter.stemmer("english"))
+        .build()
+    )
+
+
+def _document(passage: Passage) -> Any:
+    spaced, runs = split_scripts(f"{passage.title}\n{passage.text}")
+    document = tantivy.Document()
+    document.add_integer(_ID, passage.chunk_id)
+    document.add_text(STEMMED, spaced)
+    if runs:
+        document.add_text(BIGRAMS, " ".join(indexed_grams(runs)))
+    return document

@@ -1,0 +1,90 @@
+"""`manifest.json`: what a collection was built with. Written by atomic rename, read before anything else."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from thresher.corpus.embedders.base import EmbedderInfo
+from thresher.corpus.errors import CollectionDamaged, CollectionMismatch
+from thresher.corpus.paths import MANIFEST, sync_directory
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Identity of a collection.
+
+    Attributes:
+        format: version of the directory layout and of the record's schema.
+        embedder: every stored vector came from this embedder.
+        analyzer: version of the BM25 analyzer that the lexical index was built with.
+        chunker: version of the chunker when the collection was created; older chunks stay valid passages.
+        created: seconds since the epoch.
+    """
+
+    name: str
+    embedder: EmbedderInfo
+    analyzer: str
+    chunker: str
+    created: float
+    format: int = FORMAT
+
+    def write(self, directory: Path) -> None:
+        """Replace the manifest of `directory` so that a crash leaves the old one or the new one."""
+        temporary = directory / f"{MANIFEST}.new"
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(asdict(self), file, ensure_ascii=False, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(directory / MANIFEST)
+        sync_directory(directory)
+
+    def with_analyzer(self, analyzer: str) -> Manifest:
+        """The same manifest after the lexical index was rebuilt with another analyzer."""
+        return replace(self, analyzer=analyzer)
+
+    def check_embedder(self, info: EmbedderInfo, directory: Path) -> None:
+        """Raise `CollectionMismatch` unless `info` is the embedder of the stored vectors."""
+        if info == self.embedder:
+            return
+        differences = ", ".join(
+            f"{name} {getattr(self.embedder, name)!r} → {getattr(info, name)!r}"
+            for name in ("spec", "dimension", "revision")
+            if getattr(self.embedder, name) != getattr(info, name)
+        )
+        raise CollectionMismatch(
+            f"the vectors of collection {self.name!r} ({directory}) come from another embedder ({differences}); "
+            f"open it with {self.embedder.spec!r} at revision {self.embedder.revision!r}, or embed its stored text "
+            f"again with `thresher rebuild {self.name} --embedder {info.spec}`"
+        )
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest of a collection.
+
+    Raises:
+        CollectionDamaged: it is not a manifest.
+        CollectionMismatch: a newer release wrote it.
+    """
+    path = directory / MANIFEST
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        embedder = EmbedderInfo(**fields.pop("embedder"))
+        manifest = Manifest(embedder=embedder, **fields)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CollectionDamaged(
+            f"{path} is not a readable manifest ({error}): restore it from a backup, or move {directory} aside and "
+            "ingest the sources again"
+        ) from error
+    if manifest.format != FORMAT:
+        raise CollectionMismatch(
+            f"{directory} has layout {manifest.format}, this release reads layout {FORMAT}: use the release that "
+            "created it, or ingest the sources again with `thresher ingest`"
+        )
+    return manifest

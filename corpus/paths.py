@@ -1,0 +1,60 @@
+"""Where collections live on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from thresher.corpus.errors import CollectionNotFound, CorpusError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+MANIFEST = "manifest.json"
+DATABASE = "corpus.db"
+LOCK = "lock"
+
+
+def home() -> Path:
+    """The data directory: `$THRESHER_HOME`, or `~/.thresher`."""
+    configured = os.environ.get("THRESHER_HOME")
+    return Path(configured).expanduser() if configured else Path.home() / ".thresher"
+
+
+def collection_path(name: str) -> Path:
+    """The directory of a named collection. It need not exist.
+
+    Raises:
+        CorpusError: the name is not `[a-z0-9][a-z0-9_-]{0,62}`.
+    """
+    if not _NAME.fullmatch(name):
+        raise CorpusError(
+            f"{name!r} cannot name a collection: use 1 to 63 lower-case letters, digits, '-' or '_', "
+            "starting with a letter or digit"
+        )
+    return home() / "collections" / name
+
+
+def list_collections() -> list[str]:
+    """Names of the collections under `home()`, sorted."""
+    root = home() / "collections"
+    if not root.is_dir():
+        return []
+    return sorted(p.name for p in root.iterdir() if _NAME.fullmatch(p.name) and (p / MANIFEST).is_file())
+
+
+def require_collection(path: Path) -> None:
+    """Raise `CollectionNotFound` unless `path` holds a collection."""
+    if not (path / MANIFEST).is_file():
+        known = ", ".join(list_collections())
+        hint = f"; known collections: {known}" if known else ""
+        raise CollectionNotFound(f"no collection at {path}: create one with `thresher ingest`{hint}")
+
+
+def sync_directory(path: Path) -> None:
+    """Make a rename or creation inside `path` survive a power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

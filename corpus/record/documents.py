@@ -1,0 +1,232 @@
+"""Documents and chunks in the record. Functions over an open transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from thresher.corpus.documents import Chunk, PreparedDocument, Vectors
+from thresher.corpus.filters import Filter, filter_sql
+from thresher.corpus.info import DocumentInfo
+from thresher.corpus.record.values import storable, typed_value
+
+_CHUNK_COLUMNS = "c.id, d.id, d.uri, d.title, c.position, c.start, c.stop, c.text, d.metadata"
+_CHUNK_TABLES = "chunks c JOIN documents d ON d.key = c.document_key"
+
+
+def id_list(ids: Iterable[int]) -> str:
+    """Ids as one JSON parameter for `json_each`: any number of them in one statement."""
+    return json.dumps(list(ids))
+
+
+def text_list(texts: Iterable[str]) -> str:
+    """Strings as one JSON parameter for `json_each`."""
+    return json.dumps([storable(text) for text in texts])
+
+
+def put_document(connection: sqlite3.Connection, prepared: PreparedDocument, source_id: str, seq: int) -> None:
+    """Insert a document, or replace all of it: its old chunks die, its new ones get new ids."""
+    document = prepared.document
+    text = storable(document.text)
+    row = (
+        storable(source_id),
+        storable(document.uri),
+        storable(document.title),
+        document.content_hash,
+        json.dumps(dict(document.metadata), ensure_ascii=True),
+        storable(document.id),
+    )
+    found = connection.execute("SELECT key FROM documents WHERE id = ?", row[-1:]).fetchone()
+    if found:
+        key = int(found[0])
+        _clear(connection, key, seq)
+        connection.execute(
+            "UPDATE documents SET source_id = ?, uri = ?, title = ?, content_hash = ?, metadata = ? WHERE id = ?", row
+        )
+    else:
+        cursor = connection.execute(
+            "INSERT INTO documents (source_id, uri, title, content_hash, metadata, id) VALUES (?, ?, ?, ?, ?, ?)", row
+        )
+        key = int(cursor.lastrowid or 0)
+    connection.execute("INSERT INTO documents_text VALUES (?, ?)", (key, text))
+    connection.executemany(
+        "INSERT OR REPLACE INTO documents_metadata (name, kind, value, document_key) VALUES (?, ?, ?, ?)",
+        # NaN compares with nothing and SQLite has no form for it; it stays in the metadata that is returned.
+        [
+            (storable(name), *typed_value(value), key)
+            for name, value in document.metadata.items()
+            if value == value
+        ],
+    )
+    for position, (span, embed_hash, vector) in enumerate(
+        zip(prepared.spans, prepared.embed_hashes, prepared.vectors, strict=True)
+    ):
+        passage = text[span.start : span.end]
+        chunk_id = connection.execute(
+            "INSERT INTO chunks (document_key, position, start, stop, text) VALUES (?, ?, ?, ?, ?)",
+            (key, position, span.start, span.end, passage),
+        ).lastrowid
+        connection.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (chunk_id, passage))
+        connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (chunk_id, embed_hash, vector.tobytes()))
+
+
+def remove_documents(connection: sqlite3.Connection, keys: Iterable[int], seq: int) -> int:
+    """Delete documents by key with everything that hangs on them; returns how many."""
+    removed = 0
+    for key in keys:
+        _clear(connection, key, seq)
+        removed += connection.execute("DELETE FROM documents WHERE key = ?", (key,)).rowcount
+    return removed
+
+
+def keys_of(connection: sqlite3.Connection, document_ids: Iterable[str]) -> list[int]:
+    """Keys of the live documents among `document_ids`."""
+    return _column(
+        connection,
+        "SELECT key FROM documents WHERE id IN (SELECT value FROM json_each(?)) ORDER BY key",
+        text_list(document_ids),
+    )
+
+
+def keys_of_source(connection: sqlite3.Connection, source_id: str, *, keep: Collection[str] = ()) -> list[int]:
+    """Keys of a source's documents, except those whose id is in `keep`."""
+    kept = {storable(identifier) for identifier in keep}
+    rows = connection.execute("SELECT key, id FROM documents WHERE source_id = ? ORDER BY key", (storable(source_id),))
+    return [key for key, identifier in rows if identifier not in kept]
+
+
+def load_chunks(connection: sqlite3.Connection, chunk_ids: Sequence[int]) -> dict[int, Chunk]:
+    """The live chunks among `chunk_ids`, by id."""
+    rows = connection.execute(
+        f"SELECT {_CHUNK_COLUMNS} FROM {_CHUNK_TABLES} WHERE c.id IN (SELECT value FROM json_each(?))",
+        (id_list(chunk_ids),),
+    )
+    return {row[0]: _chunk(row) for row in rows}
+
+
+def read_document(connection: sqlite3.Connection, document_id: str) -> list[Chunk] | None:
+    """All chunks of a document in order, or None if there is no such document."""
+    found = connection.execute("SELECT key FROM documents WHERE id = ?", (storable(document_id),)).fetchone()
+    if not found:
+        return None
+    rows = connection.execute(
+        f"SELECT {_CHUNK_COLUMNS} FROM {_CHUNK_TABLES} WHERE c.document_key = ? ORDER BY c.position", found
+    )
+    return [_chunk(row) for row in rows]
+
+
+def document_text(connection: sqlite3.Connection, document_id: str) -> str | None:
+    """The whole stored text of a document, or None if there is no such document."""
+    row = connection.execute(
+        "SELECT t.text FROM documents d JOIN documents_text t ON t.document_key = d.key WHERE d.id = ?",
+        (storable(document_id),),
+    ).fetchone()
+    return row[0] if row else None
+
+
+def iterate_documents(
+    connection: sqlite3.Connection, *, source_id: str | None = None, document_id: str | None = None, after: int = 0
+) -> Iterator[tuple[int, DocumentInfo]]:
+    """(key, document) in the order of their keys, from the first key above `after`."""
+    conditions, parameters = ["d.key > ?"], [after]
+    texts = []
+    for column, value in (("source_id", source_id), ("id", document_id)):
+        if value is not None:
+            conditions.append(f"d.{column} = ?")
+            texts.append(storable(value))
+    rows = connection.execute(
+        "SELECT d.key, d.id, d.uri, d.title, d.metadata, d.content_hash, d.source_id, "
+        "(SELECT count(*) FROM chunks c WHERE c.document_key = d.key) "
+        f"FROM documents d WHERE {' AND '.join(conditions)} ORDER BY d.key",
+        [*parameters, *texts],
+    )
+    for key, identifier, uri, title, metadata, content_hash, source, chunks in rows:
+        yield key, DocumentInfo(identifier, uri, title, json.loads(metadata), content_hash, source, chunks)
+
+
+def document_hashes(connection: sqlite3.Connection, document_ids: Iterable[str]) -> dict[str, str]:
+    """Content hashes of the live documents among `document_ids`."""
+    return dict(
+        connection.execute(
+            "SELECT id, content_hash FROM documents WHERE id IN (SELECT value FROM json_each(?))",
+            (text_list(document_ids),),
+        ).fetchall()
+    )
+
+
+def live_chunks(connection: sqlite3.Connection, chunk_ids: Sequence[int], where: Filter | None) -> set[int]:
+    """Which of `chunk_ids` are live and satisfy the filter."""
+    condition, parameters = filter_sql(where) if where else ("1", [])
+    rows = connection.execute(
+        f"SELECT c.id FROM {_CHUNK_TABLES} WHERE c.id IN (SELECT value FROM json_each(?)) AND ({condition})",
+        [id_list(chunk_ids), *parameters],
+    )
+    return {row[0] for row in rows}
+
+
+def matching_chunks(connection: sqlite3.Connection, where: Filter, limit: int | None = None) -> list[int]:
+    """Ids of the chunks whose document satisfies the filter, at most `limit` of them."""
+    condition, parameters = filter_sql(where)
+    return _column(
+        connection,
+        f"SELECT c.id FROM documents d JOIN chunks c ON c.document_key = d.key WHERE {condition} LIMIT ?",
+        *parameters,
+        -1 if limit is None else limit,
+    )
+
+
+def chunk_count(connection: sqlite3.Connection) -> int:
+    """How many chunks are live."""
+    return int(connection.execute("SELECT count(*) FROM chunks").fetchone()[0])
+
+
+def document_count(connection: sqlite3.Connection) -> int:
+    """How many documents are live."""
+    return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+
+def load_vectors(connection: sqlite3.Connection, chunk_ids: Sequence[int], dimension: int) -> tuple[list[int], Vectors]:
+    """Ids and vectors, shape (found, dimension), of the live chunks among `chunk_ids`, ascending by id."""
+    rows = connection.execute(
+        "SELECT chunk_id, vector FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?)) ORDER BY chunk_id",
+        (id_list(chunk_ids),),
+    ).fetchall()
+    return [row[0] for row in rows], stack_vectors([row[1] for row in rows], dimension)
+
+
+def stack_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
+    """Stored blobs as one matrix, shape (len(blobs), dimension)."""
+    return np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), dimension)
+
+
+def known_vectors(connection: sqlite3.Connection, embed_hashes: Iterable[str]) -> dict[str, Vectors]:
+    """A stored vector for each of the hashes that some live chunk has."""
+    rows = connection.execute(
+        "SELECT embed_hash, vector FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(embed_hashes)),),
+    )
+    return {embed_hash: np.frombuffer(vector, dtype=np.float32) for embed_hash, vector in rows}
+
+
+def _clear(connection: sqlite3.Connection, key: int, seq: int) -> None:
+    chunks = "SELECT id FROM chunks WHERE document_key = ?"
+    connection.execute("INSERT INTO tombstones SELECT id, ? FROM chunks WHERE document_key = ?", (seq, key))
+    connection.execute(
+        "INSERT INTO chunks_fts (chunks_fts, rowid, text) SELECT 'delete', id, text FROM chunks WHERE document_key = ?",
+        (key,),
+    )
+    connection.execute(f"DELETE FROM vectors WHERE chunk_id IN ({chunks})", (key,))
+    for table in ("chunks", "documents_text", "documents_metadata"):
+        connection.execute(f"DELETE FROM {table} WHERE document_key = ?", (key,))
+
+
+def _chunk(row: tuple[int, str, str, str, int, int, int, str, str]) -> Chunk:
+    identifier, document_id, uri, title, position, start, stop, text, metadata = row
+    return Chunk(identifier, document_id, uri, title, position, start, stop, text, json.loads(metadata))
+
+
+def _column(connection: sqlite3.Connection, sql: str, *parameters: object) -> list[int]:
+    return [row[0] for row in connection.execute(sql, parameters)]

@@ -1,0 +1,85 @@
+"""The operation log, and how far each derived index has followed it.
+
+An operation's additions are the live chunks with ids from its `first_chunk` on (ids only grow); its removals are the
+tombstones with its `seq`. So what an index at `applied_seq` lacks can be read from the record at any time, and reading
+it twice does no harm.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+
+DERIVED = ("lexical", "dense")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a derived index stands. `fault` says why its generation must not be used; None if it may."""
+
+    generation: int
+    applied_seq: int
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What an index lacks: remove these ids, then add the live chunks from `first_chunk` on, up to `seq`."""
+
+    seq: int
+    first_chunk: int
+    removed: tuple[int, ...]
+
+
+def begin_operation(connection: sqlite3.Connection, kind: str) -> int:
+    """Log an operation as part of the running write transaction; returns its seq."""
+    (last,) = connection.execute(
+        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'chunks'), 0)"
+    ).fetchone()
+    cursor = connection.execute(
+        "INSERT INTO ops (kind, at, first_chunk) VALUES (?, ?, ?)", (kind, time.time(), last + 1)
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def last_seq(connection: sqlite3.Connection) -> int:
+    """The newest operation, 0 if there is none."""
+    return int(connection.execute("SELECT coalesce(max(seq), 0) FROM ops").fetchone()[0])
+
+
+def pending_since(connection: sqlite3.Connection, applied_seq: int) -> Pending | None:
+    """What an index at `applied_seq` lacks, or None if it lacks nothing."""
+    row = connection.execute(
+        "SELECT max(seq), (SELECT first_chunk FROM ops WHERE seq > :applied ORDER BY seq LIMIT 1) "
+        "FROM ops WHERE seq > :applied",
+        {"applied": applied_seq},
+    ).fetchone()
+    if row[0] is None:
+        return None
+    removed = connection.execute(
+        "SELECT chunk_id FROM tombstones WHERE seq > ? ORDER BY chunk_id", (applied_seq,)
+    ).fetchall()
+    return Pending(int(row[0]), int(row[1]), tuple(row[0] for row in removed))
+
+
+def load_progress(connection: sqlite3.Connection, name: str) -> Progress:
+    """Where a derived index stands; generation 0 means that none was ever built."""
+    row = connection.execute("SELECT generation, applied_seq, fault FROM derived WHERE name = ?", (name,)).fetchone()
+    return Progress(*row) if row else Progress(0, 0, None)
+
+
+def save_progress(connection: sqlite3.Connection, name: str, progress: Progress) -> None:
+    """Record where a derived index stands."""
+    connection.execute(
+        "INSERT OR REPLACE INTO derived (name, generation, applied_seq, fault) VALUES (?, ?, ?, ?)",
+        (name, progress.generation, progress.applied_seq, progress.fault),
+    )
+
+
+def prune_tombstones(connection: sqlite3.Connection) -> None:
+    """Forget removals that every derived index has followed. Only safe while no index is being built."""
+    connection.execute(
+        "DELETE FROM tombstones WHERE seq <= (SELECT min(applied_seq) FROM derived HAVING count(*) = ?)",
+        (len(DERIVED),),
+    )

@@ -1,0 +1,105 @@
+"""Tables of the record."""
+
+from __future__ import annotations
+
+import sqlite3
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x54485253  # "THRS"
+
+# Why it is shaped like this:
+# - chunks.id is AUTOINCREMENT: an id is never used twice, so a stale entry of a derived index can only name a dead
+#   chunk, never the wrong one. Ids grow with `ops.seq`, so `ops.first_chunk` is the whole replay log of additions.
+# - tombstones are the replay log of removals; they are dropped once every derived index has seen them.
+# - chunks_fts is an external-content index with detail=none: a third of the size of a positional one. It answers
+#   "which chunks may match", the regular expression decides.
+# - document text, vectors and chunks are separate tables: a scan of one does not page through the others.
+DDL = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE ops (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  kind TEXT NOT NULL,
+  at REAL NOT NULL,
+  first_chunk INTEGER NOT NULL,
+  documents INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE tombstones (chunk_id INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
+CREATE INDEX tombstones_by_seq ON tombstones (seq);
+CREATE TABLE derived (
+  name TEXT PRIMARY KEY,
+  generation INTEGER NOT NULL,
+  applied_seq INTEGER NOT NULL,
+  fault TEXT
+) WITHOUT ROWID;
+
+CREATE TABLE sources (
+  id TEXT PRIMARY KEY,
+  root TEXT NOT NULL,
+  content_hash TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  modified REAL NOT NULL,
+  status TEXT NOT NULL,
+  reason TEXT
+) WITHOUT ROWID;
+CREATE INDEX sources_by_root ON sources (root);
+
+CREATE TABLE documents (
+  key INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  source_id TEXT NOT NULL,
+  uri TEXT NOT NULL,
+  title TEXT NOT NULL,
+  content_hash TEXT NOT NULL,
+  metadata TEXT NOT NULL
+);
+CREATE INDEX documents_by_source ON documents (source_id);
+CREATE INDEX documents_by_uri ON documents (uri);
+CREATE INDEX documents_by_title ON documents (title);
+CREATE TABLE documents_text (document_key INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE documents_metadata (
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  value NOT NULL,
+  document_key INTEGER NOT NULL,
+  PRIMARY KEY (name, kind, value, document_key)
+) WITHOUT ROWID;
+CREATE INDEX documents_metadata_by_document ON documents_metadata (document_key);
+
+CREATE TABLE chunks (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  document_key INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  stop INTEGER NOT NULL,
+  text TEXT NOT NULL
+);
+CREATE UNIQUE INDEX chunks_by_document ON chunks (document_key, position);
+CREATE TABLE vectors (chunk_id INTEGER PRIMARY KEY, embed_hash TEXT NOT NULL, vector BLOB NOT NULL);
+CREATE INDEX vectors_by_hash ON vectors (embed_hash);
+CREATE VIRTUAL TABLE chunks_fts USING fts5(
+  text, content='chunks', content_rowid='id', tokenize='trigram', detail=none, columnsize=0
+);
+"""
+
+
+def create_schema(connection: sqlite3.Connection) -> None:
+    """Lay out an empty record."""
+    connection.execute("PRAGMA page_size = 8192")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(
+        f"BEGIN;{DDL}PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
+    )
+
+
+def configure(connection: sqlite3.Connection) -> None:
+    """Per-connection settings.
+
+    synchronous=FULL syncs the WAL at each commit: what was acknowledged survives a power loss as well as a kill, as
+    far as the disk tells the truth about fsync. It costs one fsync per batch of documents, which embedding dwarfs.
+    """
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -32768")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA busy_timeout = 10000")

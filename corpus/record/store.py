@@ -1,0 +1,146 @@
+"""Connections and transactions of the record: one writer, many snapshot readers."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from thresher.corpus.errors import CollectionClosed, CollectionDamaged, StorageFull
+from thresher.corpus.record.schema import APPLICATION_ID, SCHEMA_VERSION, configure, create_schema
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_IDLE_READERS = 8
+
+
+class Store:
+    """The database file. Thread-safe; transactions are scoped by the context managers `read` and `write`."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        """Open (or lay out) the database.
+
+        Raises:
+            CollectionDamaged: the file is missing, truncated, corrupt, or not a record.
+        """
+        self._path = path
+        self._writing = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        self._closed = False
+        if not create and not path.is_file():
+            raise CollectionDamaged(_advice(path, "the file is missing"))
+        with self._translated():
+            self._writer = self._connect()
+            if create:
+                create_schema(self._writer)
+            else:
+                self._check()
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A read transaction: everything inside sees one snapshot."""
+        connection = self._borrow()
+        try:
+            with self._translated():
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("ROLLBACK")
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: durable when the block ends, undone when it raises."""
+        with self._writing, self._translated():
+            if self._closed:
+                raise CollectionClosed("the collection is closed; open it again")
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    def vacuum(self) -> None:
+        """Rewrite the file so that no freed byte stays, and empty the WAL."""
+        with self._writing, self._translated():
+            self._writer.execute("VACUUM")
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Fold the WAL into the database and close every connection."""
+        with self._writing, self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+            with self._translated():
+                try:
+                    self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                finally:
+                    self._writer.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            configure(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _borrow(self) -> sqlite3.Connection:
+        with self._guard:
+            if self._closed:
+                raise CollectionClosed("the collection is closed; open it again")
+            if self._idle:
+                return self._idle.pop()
+        with self._translated():
+            return self._connect()
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._guard:
+            if not self._closed and len(self._idle) < _IDLE_READERS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _check(self) -> None:
+        (application,) = self._writer.execute("PRAGMA application_id").fetchone()
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID or version != SCHEMA_VERSION:
+            self._writer.close()
+            raise CollectionDamaged(_advice(self._path, f"not a record (application {application:#x}, schema {version})"))
+        # Touches the root page of every table that a start relies on; a truncated file fails here.
+        for table in ("meta", "ops", "derived", "sources", "documents", "chunks", "vectors", "tombstones"):
+            self._writer.execute(f"SELECT * FROM {table} ORDER BY 1 DESC LIMIT 1").fetchone()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            primary = code & 0xFF if code is not None else None
+            if primary in _DAMAGE:
+                raise CollectionDamaged(_advice(self._path, str(error))) from error
+            if primary == sqlite3.SQLITE_FULL:
+                raise StorageFull(f"no space left for {self._path}: nothing was written; free space and try again") from error
+            raise
+
+
+def _advice(path: Path, what: str) -> str:
+    directory = path.parent
+    return (
+        f"{path} is damaged ({what}). The files it was ingested from are untouched: restore {directory} from a backup, "
+        f"or move it aside (`mv {directory} {directory}.damaged`) and run `thresher ingest` again; "
+        f"`sqlite3 {path} .recover` may save the text if the files are gone"
+    )

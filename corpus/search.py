@@ -1,0 +1,118 @@
+"""Hybrid search: dense and BM25 candidates, fused by rank.
+
+Every candidate is checked against the record before it is ranked, so an index that lags can cost a place in the list
+but never show a deleted passage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from thresher.corpus.documents import Hit, Vectors
+from thresher.corpus.filters import Filter
+from thresher.corpus.fusion import reciprocal_rank_fusion
+from thresher.corpus.lexical.managed import ManagedLexical
+from thresher.corpus.record.documents import live_chunks, load_chunks, matching_chunks
+from thresher.corpus.record.store import Store
+from thresher.corpus.vectors.managed import ManagedDense
+
+Ranking = list[tuple[int, float]]
+
+FILTER_EXACT = 5_000
+"""Filters that match at most this many chunks are searched exactly, inside the matching set."""
+
+_FIRST_FETCH = 100
+_GROWTH = 4
+_DENSE_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HybridSearch:
+    """The search of one collection."""
+
+    store: Store
+    dense: ManagedDense
+    lexical: ManagedLexical
+    filter_exact: int = FILTER_EXACT
+
+    def __call__(
+        self,
+        query: str,
+        vector: Vectors,
+        *,
+        limit: int,
+        candidates: int,
+        where: Filter | None,
+        exclude: AbstractSet[int],
+    ) -> list[Hit]:
+        """The `limit` best live chunks that satisfy the filter and are not excluded, best first."""
+        want = max(candidates, limit)
+        within = self._resolve(where)
+        if within is not None:
+            allowed = [chunk_id for chunk_id in within if chunk_id not in exclude]
+            dense = self.dense.search_within(vector, allowed, want)
+            lexical = self.lexical.search(query, want, within=allowed)
+        else:
+            dense = self._dense(vector, want, where, exclude)
+            lexical = self._grow(lambda k: self.lexical.search(query, k), want, where, exclude)
+        return self._hydrate(dense, lexical, limit, where)
+
+    def _resolve(self, where: Filter | None) -> list[int] | None:
+        """The matching chunk ids if they are few enough to be searched exactly."""
+        if where is None:
+            return None
+        with self.store.read() as connection:
+            ids = matching_chunks(connection, where, self.filter_exact + 1)
+        return ids if len(ids) <= self.filter_exact else None
+
+    def _dense(self, vector: Vectors, want: int, where: Filter | None, exclude: AbstractSet[int]) -> Ranking:
+        rounds = _DENSE_ROUNDS if self.dense.backend[0] == "chroma" else None
+        found = self._grow(lambda k: self.dense.search(vector, k), want, where, exclude, rounds)
+        if len(found) >= want or where is None or rounds is None:
+            return found
+        # HNSW degrades with depth; past a few rounds it is cheaper, and certain, to score what the filter matches.
+        with self.store.read() as connection:
+            allowed = [i for i in matching_chunks(connection, where) if i not in exclude]
+        return self.dense.search_within(vector, allowed, want)
+
+    def _grow(
+        self,
+        fetch: Callable[[int], Ranking],
+        want: int,
+        where: Filter | None,
+        exclude: AbstractSet[int],
+        rounds: int | None = None,
+    ) -> Ranking:
+        """Fetch ever more until `want` acceptable hits are there, the index is exhausted, or rounds run out."""
+        k = max(_FIRST_FETCH, want + len(exclude))
+        while True:
+            hits = fetch(k)
+            with self.store.read() as connection:
+                live = live_chunks(connection, [i for i, _ in hits if i not in exclude], where)
+            kept = [hit for hit in hits if hit[0] in live]
+            if rounds is not None:
+                rounds -= 1
+            if len(kept) >= want or len(hits) < k or rounds == 0:
+                return kept[:want]
+            k *= _GROWTH
+
+    def _hydrate(self, dense: Ranking, lexical: Ranking, limit: int, where: Filter | None) -> list[Hit]:
+        cosine, bm25 = dict(dense), dict(lexical)
+        fused = reciprocal_rank_fusion([list(cosine), list(bm25)])
+        hits: list[Hit] = []
+        with self.store.read() as connection:
+            for start in range(0, len(fused), limit):
+                block = fused[start : start + limit]
+                ids = [chunk_id for chunk_id, _ in block]
+                chunks = load_chunks(connection, ids)
+                if where is not None:
+                    # The filter holds in the snapshot that the caller is shown, whatever changed since.
+                    chunks = {i: chunks[i] for i in live_chunks(connection, list(chunks), where)}
+                hits += [
+                    Hit(chunks[i], score, cosine.get(i), bm25.get(i)) for i, score in block if i in chunks
+                ]
+                if len(hits) >= limit:
+                    break
+        return hits[:limit]

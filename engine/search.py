@@ -1,0 +1,253 @@
+"""The engine's front door: one request in, one result out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from thresher.context import Evidence, TokenCounter
+from thresher.corpus.collection import Collection
+from thresher.corpus.documents import Hit
+from thresher.engine.events import Event, EventSink, EventType
+from thresher.engine.loop import Emit, SearchLoop
+from thresher.engine.policies import make_policy
+from thresher.engine.policy import Policy
+from thresher.engine.profiles import DEFAULT, Profile
+from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, SearchResult, StopReason, Usage
+from thresher.engine.session import Session
+from thresher.engine.tokenizers import default_counter
+from thresher.engine.tools import CorpusScope, Found, corpus_tools
+from thresher.engine.trajectory import EvidenceRecord, Trajectory
+
+PolicyFactory = Callable[[Collection], Policy]
+
+_STATUS = {
+    StopReason.FINISHED: "completed",
+    StopReason.NO_NEW_EVIDENCE: "completed",
+    StopReason.ERROR: "failed",
+}
+_ENDINGS = {
+    StopReason.NO_NEW_EVIDENCE: "stopped since several turns in a row brought nothing new",
+    StopReason.BUDGET_TOKENS: "stopped since the context was full; raise max_tokens to go on longer",
+    StopReason.BUDGET_TURNS: "stopped at the turn limit; raise max_turns or effort to go on longer",
+    StopReason.DEADLINE: "stopped at the deadline; these are the results so far",
+    StopReason.CANCELLED: "cancelled; these are the results so far",
+    StopReason.ERROR: "the policy failed; these are the results so far",
+}
+
+
+class SearchEngine:
+    """Searches one collection with one kind of policy. Safe to share between concurrent searches."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        policy: str | PolicyFactory = "builtin",
+        *,
+        profile: Profile = DEFAULT,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        self.collection = collection
+        self.profile = profile
+        self._counter = counter
+        self._make_policy: PolicyFactory = make_policy(policy) if isinstance(policy, str) else policy
+
+    async def search(
+        self,
+        request: SearchRequest,
+        *,
+        on_event: EventSink | None = None,
+        cancel: asyncio.Event | None = None,
+    ) -> SearchResult:
+        """Run a search.
+
+        Limits, cancellation and a failing policy end it with what was found so far; only a request that cannot be
+        run at all raises.
+
+        Raises:
+            InvalidFilter: `filters` does not follow the grammar.
+        """
+        search_id = f"search_{uuid.uuid4().hex[:16]}"
+
+        def emit(kind: EventType, data: dict[str, Any]) -> None:
+            if on_event is not None:
+                on_event(Event(kind, {"search_id": search_id, **data}))
+
+        scope = CorpusScope(self.collection, request.filters)
+        scope.where(None)  # a filter that cannot be parsed is the caller's error, before anything runs
+        emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
+        if request.effort is Effort.MINIMAL:
+            result = await self._search_once(search_id, request, scope)
+        else:
+            result = await self._search_agentically(search_id, request, scope, emit, cancel)
+        for position, evidence in enumerate(result.results, 1):
+            emit(
+                EventType.RESULT_ADDED,
+                {"rank": position, "id": evidence.id, "document_id": evidence.document_id, "title": evidence.title},
+            )
+        ending = EventType.SEARCH_FAILED if result.status == "failed" else EventType.SEARCH_COMPLETED
+        emit(ending, {"status": result.status, "stop_reason": str(result.stop_reason), "sufficient": result.sufficient})
+        return result
+
+    async def _search_once(self, search_id: str, request: SearchRequest, scope: CorpusScope) -> SearchResult:
+        """One hybrid search, without a policy. Failures raise: there is nothing partial to return."""
+        started = time.perf_counter()
+
+        def search() -> list[Hit]:
+            return self.collection.search(request.query, limit=request.max_results, where=scope.where(None))
+
+        work = asyncio.to_thread(search)
+        try:
+            hits = await (asyncio.wait_for(work, request.deadline_s) if request.deadline_s else work)
+        except TimeoutError:
+            return _failure(search_id, request, StopReason.DEADLINE, time.perf_counter() - started)
+        results = []
+        for rank, hit in enumerate(hits):
+            found = Found.from_hit(hit, rank=rank, place=rank)
+            results.append(_ranked(found.as_evidence(f"c{rank + 1}", query=request.query, turn=0), hit.score))
+        return SearchResult(
+            id=search_id,
+            query=request.query,
+            status="completed",
+            results=tuple(results),
+            stop_reason=StopReason.FINISHED,
+            sufficient=None,
+            justification=None,
+            missing=(),
+            usage=Usage(searches=1, chunks_shown=len(hits), seconds=time.perf_counter() - started),
+        )
+
+    async def _search_agentically(
+        self,
+        search_id: str,
+        request: SearchRequest,
+        scope: CorpusScope,
+        emit: Emit,
+        cancel: asyncio.Event | None,
+    ) -> SearchResult:
+        started, started_at = time.perf_counter(), datetime.now(UTC)
+        counter = await asyncio.to_thread(default_counter) if self._counter is None else self._counter
+        session = Session(
+            request.query, profile=self.profile, budget=request.budget(self.profile.budget), counter=counter
+        )
+        policy = self._make_policy(self.collection)
+        loop = SearchLoop(
+            session,
+            policy,
+            corpus_tools(scope),
+            max_turns=request.turns,
+            max_results=request.max_results,
+            deadline=None if request.deadline_s is None else time.monotonic() + request.deadline_s,
+            cancel=cancel,
+            emit=emit,
+        )
+        reason = await loop.run()
+        results = rank_results(session, request.max_results)
+        finish = session.finish
+        notices = [_ENDINGS[reason]] if reason in _ENDINGS else []
+        if finish is not None and len(finish.evidence_ids) > len(results):
+            notices.append(f"{len(finish.evidence_ids) - len(results)} results beyond max_results were left out")
+        warnings = [*session.warnings, *([loop.error] if loop.error else [])]
+        live = tuple(block.handle for block in session.ledger.live if block.handle in session.store)
+        trajectory = Trajectory(
+            id=search_id,
+            question=request.query,
+            policy=policy.name,
+            profile=self.profile.name,
+            budget=asdict(session.budget),
+            started_at=started_at.isoformat(timespec="milliseconds"),
+            opening=session.opening,
+            turns=tuple(session.turns),
+            evidence=tuple(_record(evidence) for evidence in session.store),
+            live=tuple(handle for handle in live if handle is not None),
+            returned=tuple(result.id for result in results),
+            stop_reason=str(reason),
+            sufficient=None if finish is None else finish.sufficient,
+            justification=None if finish is None else finish.justification,
+            error=loop.error,
+        )
+        tally = session.tally
+        return SearchResult(
+            id=search_id,
+            query=request.query,
+            status=_STATUS.get(reason, "partial"),
+            results=results,
+            stop_reason=reason,
+            sufficient=trajectory.sufficient,
+            justification=trajectory.justification,
+            missing=() if finish is None else finish.missing,
+            usage=Usage(
+                turns=len(session.turns),
+                calls=tally.calls,
+                searches=tally.searches,
+                prompt_tokens=tally.prompt_tokens,
+                completion_tokens=tally.completion_tokens,
+                peak_context_tokens=tally.peak_context_tokens,
+                reprefill_tokens=tally.reprefill_tokens,
+                chunks_shown=len(session.store),
+                chunks_pruned=len(trajectory.pruned),
+                recoveries=tally.recoveries,
+                seconds=time.perf_counter() - started,
+                model_seconds=tally.model_seconds,
+            ),
+            warnings=tuple(dict.fromkeys(warnings)),
+            notices=tuple(notices),
+            trajectory=trajectory,
+        )
+
+
+def rank_results(session: Session, limit: int) -> tuple[RankedEvidence, ...]:
+    """The policy's own order if it finished; else what is still in the context, best retrieval score first."""
+    finish = session.finish
+    if finish is not None:
+        ranked = []
+        for position, evidence_id in enumerate(finish.evidence_ids[:limit], 1):
+            result = _ranked(session.store.get(evidence_id), 1 / position)
+            quote = finish.quotes.get(evidence_id)
+            ranked.append(result if quote is None else replace(result, spans=(session.store.cite(evidence_id, quote),)))
+        return tuple(ranked)
+    by_score = sorted(
+        session.store,
+        key=lambda evidence: (not session.ledger.is_live(evidence.id), -evidence.score, int(evidence.id[1:])),
+    )
+    return tuple(_ranked(evidence, evidence.score) for evidence in by_score[:limit])
+
+
+def _ranked(evidence: Evidence, score: float) -> RankedEvidence:
+    return RankedEvidence(
+        id=evidence.id,
+        chunk_id=evidence.chunk_id,
+        document_id=evidence.document_id,
+        title=evidence.title,
+        uri=evidence.uri,
+        text=evidence.text,
+        start=evidence.start,
+        end=evidence.end,
+        score=score,
+        metadata=evidence.metadata,
+        source=evidence.source,
+    )
+
+
+def _record(evidence: Evidence) -> EvidenceRecord:
+    return EvidenceRecord(**{**asdict(evidence), "metadata": dict(evidence.metadata)})
+
+
+def _failure(search_id: str, request: SearchRequest, reason: StopReason, seconds: float) -> SearchResult:
+    return SearchResult(
+        id=search_id,
+        query=request.query,
+        status="failed",
+        results=(),
+        stop_reason=reason,
+        sufficient=None,
+        justification=None,
+        missing=(),
+        usage=Usage(searches=1, seconds=seconds),
+        warnings=("the search did not answer before the deadline",),
+    )

@@ -1,0 +1,36 @@
+"""Token counters that the engine hands to ledgers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from thresher.context import TokenCounter
+
+
+class O200kCounter:
+    """Counts in o200k_base, the base vocabulary of gpt-oss and Context-1.
+
+    Its numbers are those models' own for text. Policies without a tokenizer (`builtin`, `scripted`) are measured
+    with it too, so that their context sizes compare with a 20B model's.
+    """
+
+    message_overhead = 4  # harmony: <|start|>, role, <|message|>, <|end|>
+
+    def __init__(self) -> None:
+        import bpe_openai
+
+        self._encoding: Any = bpe_openai.get_encoding("o200k_base")
+
+    def count(self, text: str) -> int:
+        """Number of o200k_base tokens; text that looks like a special token counts as plain text."""
+        try:
+            return len(self._encoding.encode_ordinary(text))
+        except UnicodeEncodeError:  # a lone surrogate, out of badly decoded text
+            return len(self._encoding.encode_ordinary(text.encode("utf-8", "replace").decode("utf-8")))
+
+
+@lru_cache(maxsize=1)
+def default_counter() -> TokenCounter:
+    """The shared o200k counter; loading its ranks takes about 0.2 s, once a process."""
+    return O200kCounter()

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.context import (
+    CONTEXT1,
+    BlockDraft,
+    BlockKind,
+    Budget,
+    ChunkHeader,
+    Evidence,
+    EvidenceError,
+    EvidenceStore,
+    Ledger,
+    PruneBatch,
+    Role,
+    Tier,
+)
+from thresher.engine.tokenizers import default_counter
+
+
+def evidence(evidence_id: str, text: str, start: int = 0) -> Evidence:
+    return Evidence(evidence_id, f"key-{evidence_id}", "1", "doc", "file:///doc", "Doc", text, start, start + len(text))
+
+
+def test_tiers() -> None:
+    assert CONTEXT1.tier(CONTEXT1.soft) is Tier.OK
+    assert CONTEXT1.tier(CONTEXT1.soft + 1) is Tier.SOFT
+    assert CONTEXT1.tier(CONTEXT1.hard + 1) is Tier.HARD
+
+
+@given(st.integers(1, 1_000_000))
+def test_any_total_scales_to_a_valid_budget(total: int) -> None:
+    budget = Budget.scaled(total)
+    assert budget.total == total
+    assert budget.tool_output <= CONTEXT1.tool_output
+
+
+@pytest.mark.parametrize("limits", [{"soft": 0}, {"soft": 30_000}, {"hard": 40_000}, {"tool_output": 0}])
+def test_a_budget_that_makes_no_sense_is_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"budget needs|tool_output"):
+        Budget(**limits)
+
+
+@given(st.text(min_size=1), st.text(), st.text(), st.integers(0, 1_000))
+def test_a_citation_is_byte_equal_to_the_stored_text(quote: str, before: str, after: str, start: int) -> None:
+    store = EvidenceStore()
+    stored = store.add(evidence("c1", before + quote + after, start))
+    citation = store.cite("c1", quote)
+    assert stored.text[citation.start - stored.start : citation.end - stored.start] == citation.text == quote
+
+
+def test_ids_never_shown_and_quotes_not_there_are_errors() -> None:
+    store = EvidenceStore()
+    store.add(evidence("c1", "the ferry"))
+    with pytest.raises(EvidenceError, match="never shown"):
+        store.cite("c2")
+    with pytest.raises(EvidenceError, match="does not occur"):
+        store.cite("c1", "the Ferry")
+    with pytest.raises(EvidenceError, match="does not occur"):
+        store.cite("c1", "")
+
+
+def test_the_store_refuses_foreign_ids_doubles_and_wrong_offsets() -> None:
+    store = EvidenceStore()
+    store.add(evidence("c1", "text"))
+    with pytest.raises(ValueError, match="must be c2"):
+        store.add(evidence("c9", "text"))
+    with pytest.raises(ValueError, match="already stored as c1"):
+        store.add(Evidence("c2", "key-c1", "1", "doc", "u", "", "text", 0, 4))
+    with pytest.raises(ValueError, match="do not fit"):
+        store.add(Evidence("c2", "key-c2", "1", "doc", "u", "", "text", 0, 5))
+
+
+def ledger_with(handles: list[str]) -> Ledger:
+    ledger = Ledger(default_counter())
+    ledger.append(BlockDraft(BlockKind.TASK, "Who?", opens=Role.USER))
+    for handle in handles:
+        ledger.append(BlockDraft(BlockKind.CHUNK, "word " * 30, handle=handle, header=ChunkHeader("doc")))
+    return ledger
+
+
+@given(st.permutations(["c1", "c2", "c3", "c4", "c5"]))
+def test_a_batch_never_costs_more_prefill_than_single_prunes(order: list[str]) -> None:
+    handles = ["c1", "c2", "c3", "c4", "c5", "c6"]
+    single, batched = ledger_with(handles), ledger_with(handles)
+    one_by_one = sum(single.prune([handle]).tokens_reprefill for handle in order)
+    batch = PruneBatch(threshold=1)
+    for handle in order:
+        assert batch.stage(batched, [handle]).deferred == (handle,)
+    assert batched.tokens > single.tokens
+    assert batch.flush(batched).tokens_reprefill <= one_by_one
+    assert batched.prompt() == single.prompt()
+
+
+def test_a_batch_reports_unknown_ids_and_what_already_waits() -> None:
+    ledger = ledger_with(["c1", "c2"])
+    batch = PruneBatch(threshold=10_000)
+    batch.stage(ledger, ["c1"])
+    receipt = batch.stage(ledger, ["c1", "c2", "c9"])
+    assert (receipt.unchanged, receipt.deferred, receipt.unknown) == (("c1",), ("c2",), ("c9",))
+    assert not batch.due
+    assert batch.withdraw(["c1", "c9"]) == ("c1",)
+    assert batch.flush(ledger).removed == ("c2",)
+    assert ledger.is_live("c1")
