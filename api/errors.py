@@ -91,9 +91,9 @@ def explain(error: BaseException) -> Problem | None:
 
 
 def _expected(error: BaseException) -> bool:
+    from thresher.api.traces import TraceError
     from thresher.corpus.errors import CorpusError
     from thresher.engine.errors import EngineError
-    from thresher.api.traces import TraceError
     from thresher.train.tasks import TaskError
 
     return isinstance(error, CorpusError | EngineError | TaskError | ConfigError | TraceError | UsageError)

@@ -13,6 +13,7 @@ from thresher.corpus.paths import home
 if TYPE_CHECKING:
     from thresher.engine.trajectory import Trajectory
 
+_VALIDATION = re.compile(r": \d+ validation errors? for Trajectory$")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
@@ -90,4 +91,4 @@ def read_traces(path: Path) -> Iterator[Trajectory]:
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise TraceError(str(error).splitlines()[0]) from error
+        raise TraceError(_VALIDATION.sub("", str(error).splitlines()[0])) from error

@@ -21,6 +21,7 @@ from thresher.corpus.record.values import Scalar, storable, typed_value
 COLUMNS = {"document_id": "d.id", "title": "d.title", "uri": "d.uri", "source_id": "d.source_id"}
 
 MAX_DEPTH = 32
+MAX_COMPARISONS = 400  # SQLite allows expressions 1,000 deep
 MAX_VALUES = 10_000
 
 ComparisonType = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
@@ -55,20 +56,31 @@ def parse_filter(obj: Mapping[str, Any]) -> Filter:
         InvalidFilter: it does not follow the grammar; the message says where.
     """
     parsed = _parse(obj, "filter", 1)
-    count = sum(len(comparison.values) for comparison in _comparisons(parsed))
+    comparisons = list(_comparisons(parsed))
+    if len(comparisons) > MAX_COMPARISONS:
+        raise InvalidFilter(
+            f"the filter has {len(comparisons)} comparisons; at most {MAX_COMPARISONS} are allowed: use `in` for lists"
+        )
+    count = sum(len(comparison.values) for comparison in comparisons)
     if count > MAX_VALUES:
         raise InvalidFilter(f"the filter has {count} values; at most {MAX_VALUES} are allowed")
     return parsed
 
 
-def filter_sql(where: Filter) -> tuple[str, list[str | int | float]]:
-    """Compile to an SQL condition over the row `d` of `documents`, and its parameters."""
+def filter_sql(where: Filter, *, row_by_row: bool = False) -> tuple[str, list[str | int | float]]:
+    """Compile to an SQL condition over the row `d` of `documents`, and its parameters.
+
+    By default the condition is made to find the matching documents; `row_by_row` makes it cheap to check a few given
+    ones. The meaning is the same.
+    """
     if isinstance(where, Compound):
-        parts = [filter_sql(part) for part in where.filters]
+        parts = [filter_sql(part, row_by_row=row_by_row) for part in where.filters]
         condition = f" {where.type.upper()} ".join(f"({sql})" for sql, _ in parts)
         return condition, [parameter for _, parameters in parts for parameter in parameters]
     column = COLUMNS.get(where.key)
-    return _column_sql(where, column) if column else _metadata_sql(where)
+    if column:
+        return _column_sql(where, column)
+    return _metadata_sql(where, row_by_row)
 
 
 def _parse(obj: Any, at: str, depth: int) -> Filter:
@@ -142,20 +154,23 @@ def _column_sql(where: Comparison, column: str) -> tuple[str, list[str | int | f
     return f"{column} {negation}IN ({_marks(texts)})", texts
 
 
-def _metadata_sql(where: Comparison) -> tuple[str, list[str | int | float]]:
+def _metadata_sql(where: Comparison, row_by_row: bool) -> tuple[str, list[str | int | float]]:
     typed = [typed_value(value) for value in where.values]
     parameters: list[str | int | float] = []
     alternatives = []
     for kind in sorted({kind for kind, _ in typed}):
         values = [value for own, value in typed if own == kind]
         operator = f"{_ORDERINGS[where.type]} ?" if where.type in _ORDERINGS else f"IN ({_marks(values)})"
-        # The key repeats in each branch so that every branch is a range of the primary key (name, kind, value).
-        alternatives.append(
-            f"SELECT m.document_key FROM documents_metadata m WHERE m.name = ? AND m.kind = ? AND m.value {operator}"
-        )
+        # The name repeats in each branch so that every branch is a range of the primary key (name, kind, value).
+        alternatives.append(f"m.name = ? AND m.kind = ? AND m.value {operator}")
         parameters += [storable(where.key), kind, *values]
     negation = "NOT " if where.type in ("ne", "nin") else ""
-    return f"d.key {negation}IN ({' UNION ALL '.join(alternatives)})", parameters
+    if row_by_row:
+        condition = " OR ".join(f"({alternative})" for alternative in alternatives)
+        found = "SELECT 1 FROM documents_metadata m INDEXED BY documents_metadata_by_document"
+        return f"{negation}EXISTS ({found} WHERE m.document_key = d.key AND ({condition}))", parameters
+    selects = [f"SELECT m.document_key FROM documents_metadata m WHERE {condition}" for condition in alternatives]
+    return f"d.key {negation}IN ({' UNION ALL '.join(selects)})", parameters
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -64,7 +64,9 @@ def _owner(fd: int) -> int | None:
 
 def _message(directory: Path, pid: int | None) -> str:
     if pid == os.getpid():
-        return f"the collection at {directory} is already open in this process: share that Collection, or close it first"
+        return (
+            f"the collection at {directory} is already open in this process: share that Collection, or close it first"
+        )
     who = f"process {pid}" if pid is not None else "another process"
     return (
         f"the collection at {directory} is in use by {who}: send the request to that process "

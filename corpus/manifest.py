@@ -14,6 +14,9 @@ from thresher.corpus.paths import MANIFEST, sync_directory
 
 FORMAT = 1
 
+RECORDED_EMBEDDER = "embedder"
+"""Row of the record's `meta` that says who made its vectors, where that was changed after creation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -63,6 +66,15 @@ class Manifest:
             f"open it with {self.embedder.spec!r} at revision {self.embedder.revision!r}, or embed its stored text "
             f"again with `thresher rebuild {self.name} --embedder {info.spec}`"
         )
+
+
+def settle_embedder(manifest: Manifest, recorded: str | None, directory: Path) -> Manifest:
+    """The manifest in agreement with the record, which is right if a crash came between the two."""
+    if recorded is None or (info := EmbedderInfo(**json.loads(recorded))) == manifest.embedder:
+        return manifest
+    manifest = replace(manifest, embedder=info)
+    manifest.write(directory)
+    return manifest
 
 
 def read_manifest(directory: Path) -> Manifest:

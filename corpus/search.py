@@ -21,7 +21,12 @@ from thresher.corpus.vectors.managed import ManagedDense
 Ranking = list[tuple[int, float]]
 
 FILTER_EXACT = 5_000
-"""Filters that match at most this many chunks are searched exactly, inside the matching set."""
+"""Filters that match at most this many chunks can be searched exactly, inside the matching set."""
+
+ALWAYS_EXACT = 1_000
+"""Filters that match at most this many chunks are always searched exactly."""
+
+_SELECTIVE = 5  # a filter that keeps under one chunk in five: over-fetching would throw most of it away
 
 _FIRST_FETCH = 100
 _GROWTH = 4
@@ -36,6 +41,7 @@ class HybridSearch:
     dense: ManagedDense
     lexical: ManagedLexical
     filter_exact: int = FILTER_EXACT
+    always_exact: int = ALWAYS_EXACT
 
     def __call__(
         self,
@@ -47,50 +53,48 @@ class HybridSearch:
         where: Filter | None,
         exclude: AbstractSet[int],
     ) -> list[Hit]:
-        """The `limit` best live chunks that satisfy the filter and are not excluded, best first."""
-        want = max(candidates, limit)
+        """The `limit` best live chunks that satisfy the filter and are not excluded, best first.
+
+        Excluded chunks keep their place in the ranking, so that `Hit.rank` says how deep a hit really lies.
+        """
+        want = max(candidates, limit) + len(exclude)
         within = self._resolve(where)
         if within is not None:
-            allowed = [chunk_id for chunk_id in within if chunk_id not in exclude]
-            dense = self.dense.search_within(vector, allowed, want)
-            lexical = self.lexical.search(query, want, within=allowed)
+            dense = self.dense.search_within(vector, within, want)
+            lexical = self.lexical.search(query, want, within=within)
         else:
-            dense = self._dense(vector, want, where, exclude)
-            lexical = self._grow(lambda k: self.lexical.search(query, k), want, where, exclude)
-        return self._hydrate(dense, lexical, limit, where)
+            dense = self._dense(vector, want, where)
+            lexical = self._grow(lambda k: self.lexical.search(query, k), want, where)
+        return self._hydrate(dense, lexical, limit, where, exclude)
 
     def _resolve(self, where: Filter | None) -> list[int] | None:
-        """The matching chunk ids if they are few enough to be searched exactly."""
+        """The matching chunk ids if it is right and cheap to search just them."""
         if where is None:
             return None
+        most = max(min(self.filter_exact, self.dense.chunks // _SELECTIVE), self.always_exact)
         with self.store.read() as connection:
-            ids = matching_chunks(connection, where, self.filter_exact + 1)
-        return ids if len(ids) <= self.filter_exact else None
+            ids = matching_chunks(connection, where, most + 1)
+        return ids if len(ids) <= most else None
 
-    def _dense(self, vector: Vectors, want: int, where: Filter | None, exclude: AbstractSet[int]) -> Ranking:
+    def _dense(self, vector: Vectors, want: int, where: Filter | None) -> Ranking:
         rounds = _DENSE_ROUNDS if self.dense.backend[0] == "chroma" else None
-        found = self._grow(lambda k: self.dense.search(vector, k), want, where, exclude, rounds)
+        found = self._grow(lambda k: self.dense.search(vector, k), want, where, rounds)
         if len(found) >= want or where is None or rounds is None:
             return found
         # HNSW degrades with depth; past a few rounds it is cheaper, and certain, to score what the filter matches.
         with self.store.read() as connection:
-            allowed = [i for i in matching_chunks(connection, where) if i not in exclude]
+            allowed = matching_chunks(connection, where)
         return self.dense.search_within(vector, allowed, want)
 
     def _grow(
-        self,
-        fetch: Callable[[int], Ranking],
-        want: int,
-        where: Filter | None,
-        exclude: AbstractSet[int],
-        rounds: int | None = None,
+        self, fetch: Callable[[int], Ranking], want: int, where: Filter | None, rounds: int | None = None
     ) -> Ranking:
-        """Fetch ever more until `want` acceptable hits are there, the index is exhausted, or rounds run out."""
-        k = max(_FIRST_FETCH, want + len(exclude))
+        """Fetch ever more until `want` live matching hits are there, the index is exhausted, or rounds run out."""
+        k = max(_FIRST_FETCH, want)
         while True:
             hits = fetch(k)
             with self.store.read() as connection:
-                live = live_chunks(connection, [i for i, _ in hits if i not in exclude], where)
+                live = live_chunks(connection, [i for i, _ in hits], where)
             kept = [hit for hit in hits if hit[0] in live]
             if rounds is not None:
                 rounds -= 1
@@ -98,20 +102,22 @@ class HybridSearch:
                 return kept[:want]
             k *= _GROWTH
 
-    def _hydrate(self, dense: Ranking, lexical: Ranking, limit: int, where: Filter | None) -> list[Hit]:
+    def _hydrate(
+        self, dense: Ranking, lexical: Ranking, limit: int, where: Filter | None, exclude: AbstractSet[int]
+    ) -> list[Hit]:
         cosine, bm25 = dict(dense), dict(lexical)
         fused = reciprocal_rank_fusion([list(cosine), list(bm25)])
+        ranked = [(rank, i, score) for rank, (i, score) in enumerate(fused) if i not in exclude]
         hits: list[Hit] = []
         with self.store.read() as connection:
-            for start in range(0, len(fused), limit):
-                block = fused[start : start + limit]
-                ids = [chunk_id for chunk_id, _ in block]
-                chunks = load_chunks(connection, ids)
+            for start in range(0, len(ranked), limit):
+                block = ranked[start : start + limit]
+                chunks = load_chunks(connection, [i for _, i, _ in block])
                 if where is not None:
                     # The filter holds in the snapshot that the caller is shown, whatever changed since.
                     chunks = {i: chunks[i] for i in live_chunks(connection, list(chunks), where)}
                 hits += [
-                    Hit(chunks[i], score, cosine.get(i), bm25.get(i)) for i, score in block if i in chunks
+                    Hit(chunks[i], score, cosine.get(i), bm25.get(i), rank) for rank, i, score in block if i in chunks
                 ]
                 if len(hits) >= limit:
                     break

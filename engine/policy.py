@@ -67,7 +67,7 @@ class View:
         turn: from 1.
         turns_left: including this one.
         max_reply_tokens: room for the policy's own words and calls.
-        live: evidence now in the context, in order.
+        live: evidence now in the context, in order; `live_tokens` says what each takes.
         store: all evidence ever shown; read-only by convention.
         observations: what the calls of the turn before brought.
     """
@@ -81,6 +81,7 @@ class View:
     max_reply_tokens: int
     max_results: int
     live: tuple[Evidence, ...]
+    live_tokens: Mapping[str, int]
     store: EvidenceStore
     observations: tuple[Observation, ...]
 

@@ -106,6 +106,7 @@ class Session:
 
     def view(self, *, tools: tuple[ToolSpec, ...], turns_left: int, max_results: int) -> View:
         """What the policy is shown for its next turn."""
+        tokens = {b.handle: b.tokens for b in self.ledger.live if b.kind is BlockKind.CHUNK and b.handle}
         return View(
             question=self.question,
             turn=len(self.turns) + 1,
@@ -115,7 +116,8 @@ class Session:
             budget=self.budget,
             max_reply_tokens=self.room - TAIL_TOKENS - self.profile.max_calls * HEAD_TOKENS,
             max_results=max_results,
-            live=tuple(self.store.get(b.handle) for b in self.ledger.live if b.kind is BlockKind.CHUNK and b.handle),
+            live=tuple(self.store.get(handle) for handle in tokens),
+            live_tokens=tokens,
             store=self.store,
             observations=self._observations,
         )

@@ -38,10 +38,12 @@ def precision(ranked: Sequence[str], gold: Collection[str]) -> float:
     return len(_gold(gold).intersection(documents)) / len(documents) if documents else 0.0
 
 
-def prune_accuracy(pruned: Sequence[str], gold: Collection[str]) -> float | None:
-    """Share of pruned chunks (given by their document) that are not gold; None if nothing was pruned."""
-    wanted = set(gold)
-    return sum(document not in wanted for document in pruned) / len(pruned) if pruned else None
+def prune_accuracy(pruned: Iterable[tuple[str, Collection[str]]]) -> float | None:
+    """Share of pruned chunks whose document is not gold; each chunk as (its document, the query's gold).
+
+    None if nothing was pruned. Over all chunks, not a mean of queries: a query that pruned one chunk counts as one.
+    """
+    return mean(document not in gold for document, gold in pruned)
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -73,7 +75,9 @@ def paired_bootstrap(
     Queries are resampled, so each pair stays together (Efron and Tibshirani, 1993). None without queries.
     """
     if len(ours) != len(theirs):
-        raise ValueError(f"a paired comparison needs one value a query on both sides, got {len(ours)} and {len(theirs)}")
+        raise ValueError(
+            f"a paired comparison needs one value a query on both sides, got {len(ours)} and {len(theirs)}"
+        )
     if not ours:
         return None
     differences = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)

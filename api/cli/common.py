@@ -15,6 +15,14 @@ CollectionOption = Annotated[
     str | None, typer.Option("--collection", "-c", metavar="NAME", help="Collection to use (default: default).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+EffortOption = Annotated[
+    str | None, typer.Option("--effort", metavar="EFFORT", help="minimal (one search), low, medium or high.")
+]
+PolicyOption = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="What decides the next turn.")]
+EmbedderOption = Annotated[
+    str | None,
+    typer.Option("--embedder", metavar="SPEC", help="minilm, wordllama, st:NAME_OR_PATH or openai:MODEL@BASE_URL."),
+]
 
 
 def settings(ctx: typer.Context, **flags: Any) -> Settings:
@@ -25,9 +33,12 @@ def settings(ctx: typer.Context, **flags: Any) -> Settings:
     return load_settings(flags, config=config if isinstance(config, Path) else None).settings
 
 
-def open_collection(name: str) -> Collection:
-    """A collection that exists."""
-    from thresher.corpus.collection import Collection
+def require_collection(name: str) -> Path:
+    """The directory of a collection that exists.
+
+    Raises:
+        CollectionNotFound: there is none; the message lists those that there are.
+    """
     from thresher.corpus.errors import CollectionNotFound
     from thresher.corpus.paths import MANIFEST, collection_path, list_collections
 
@@ -36,7 +47,14 @@ def open_collection(name: str) -> Collection:
         known = list_collections()
         hint = f"the known ones are {', '.join(known)}" if known else "there is none yet"
         raise CollectionNotFound(f"there is no collection {name!r}: {hint}; `thresher ingest -c {name} PATH` makes one")
-    return Collection.open(path)
+    return path
+
+
+def open_collection(name: str) -> Collection:
+    """A collection that exists."""
+    from thresher.corpus.collection import Collection
+
+    return Collection.open(require_collection(name))
 
 
 def open_or_create(name: str, embedder: str | None, default_embedder: str) -> Collection:

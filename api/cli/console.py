@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # C0 and C1 controls but tab and newline: a document must not be able to drive the terminal.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+PIPE_WIDTH = 160
 
 
 class ExitCode(IntEnum):
@@ -32,7 +36,9 @@ def out() -> Console:
     """Console on stdout. Made when needed, so that it follows whatever stdout is then."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    # Into a pipe or a file, tables get room: 80 columns would cut ids that someone means to copy.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=width is not None)
 
 
 def err() -> Console:
@@ -74,14 +80,15 @@ def one_line(text: str, width: int) -> str:
     return line if len(line) <= width else line[: max(1, width - 1)].rstrip() + "…"
 
 
-def table(*columns: str, right: tuple[str, ...] = (), title: str | None = None) -> Table:
-    """An empty table in the house style; the columns named in `right` hold numbers."""
+def table(*columns: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
+    """An empty table in the house style; columns in `right` hold numbers, those in `whole` are never broken."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     return made
 
 

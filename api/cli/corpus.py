@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thresher.api.cli.common import CollectionOption, JsonOption, open_collection, open_or_create, settings
+from thresher.api.cli.common import (
+    CollectionOption,
+    EmbedderOption,
+    JsonOption,
+    open_collection,
+    open_or_create,
+    settings,
+)
 from thresher.api.cli.console import ExitCode, clean, emit, err, human_bytes, out, plural, table
 
 if TYPE_CHECKING:
     from thresher.corpus.collection import Collection
     from thresher.corpus.ingest import IngestReport
 
-EmbedderOption = Annotated[
-    str | None,
-    typer.Option("--embedder", metavar="SPEC", help="minilm, wordllama, st:NAME_OR_PATH or openai:MODEL@BASE_URL."),
-]
 SHOWN_PROBLEMS = 20
+SHOWN_NAMES = 3
+_PROBLEMS = frozenset({"failed", "no_text", "skipped"})
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +40,10 @@ def ingest(
     embedder: EmbedderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Read files and folders into a collection. What has not changed is left alone."""
+    """Read files and folders into a collection.
+
+    What has not changed since the last time is left alone. Exit status: 3 if some files failed.
+    """
     from thresher.api.cli.progress import ingest_progress
     from thresher.corpus.ingest import ingest as run
 
@@ -51,15 +59,22 @@ def sync(
     root: Annotated[Path, typer.Argument(help="Folder to mirror.")],
     collection: CollectionOption = None,
     embedder: EmbedderOption = None,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Take an empty folder to mean that everything was deleted.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Make a collection mirror a folder: new and changed files are read, deleted ones removed."""
+    """Make a collection mirror a folder.
+
+    New and changed files are read, documents of deleted files removed. Exit status: 3 if some files failed.
+    """
     from thresher.api.cli.progress import ingest_progress
     from thresher.corpus.sync import sync as run
 
     chosen = settings(ctx, collection=collection, embedder=embedder)
+    _require_paths([root])
     with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, ingest_progress() as on_progress:
-        report = run(opened, root, on_progress=on_progress)
+        report = run(opened, root, allow_empty=allow_empty, on_progress=on_progress)
     _report(report, chosen.collection, as_json=json)
 
 
@@ -69,19 +84,28 @@ def rm(
     collection: CollectionOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Remove documents from a collection. With an id that is not there, nothing is removed."""
+    """Remove documents from a collection.
+
+    If one of the ids is not there, nothing is removed. The next `ingest` or `sync` of a removed file brings it back; a
+    record of a JSONL file comes back when the file changes.
+    """
     from thresher.corpus.errors import DocumentNotFound
 
     name = settings(ctx, collection=collection).collection
     wanted = list(dict.fromkeys(document_ids))
     with open_collection(name) as opened:
-        unknown = [document_id for document_id in wanted if opened.document(document_id) is None]
+        documents = {document_id: opened.document(document_id) for document_id in wanted}
+        unknown = [document_id for document_id, document in documents.items() if document is None]
         if unknown:
             raise DocumentNotFound(
                 f"no document {', '.join(map(repr, unknown))} in collection {name!r}, so nothing was removed; "
                 f"`thresher ls -c {name}` lists the ids"
             )
         removed = opened.delete_documents(wanted)
+        # A source that is left empty goes too: were it kept, the next ingestion would call its file unchanged.
+        origins = {document.source_id for document in documents.values() if document is not None}
+        emptied = [source_id for source_id in origins if next(opened.documents(source_id=source_id), None) is None]
+        opened.remove_sources(emptied)
     if json:
         emit({"object": "removal", "collection": name, "removed": removed, "document_ids": wanted})
     else:
@@ -89,26 +113,27 @@ def rm(
 
 
 def ls(ctx: typer.Context, collection: CollectionOption = None, json: JsonOption = False) -> None:
-    """List the collections, or with -c the sources and documents of one."""
+    """List collections, or with -c what one holds."""
+    name = settings(ctx, collection=collection).collection
     if collection is not None:
-        name = settings(ctx, collection=collection).collection
         with open_collection(name) as opened:
             _list_documents(opened, name, as_json=json)
         return
     from thresher.corpus.paths import home, list_collections
 
-    rows = [_summary(name) for name in list_collections()]
+    rows = [summary(name) for name in list_collections()]
     if json:
         emit({"object": "list", "data": rows})
         return
     if not rows:
         out().print(f"no collections in {home()}; `thresher ingest PATH` makes one")
         return
-    listing = table("collection", "documents", "chunks", "embedder", "size", "state", right=("documents", "chunks", "size"))
+    numbers = ("documents", "chunks", "size")
+    listing = table("collection", *numbers, "embedder", "state", right=numbers)
     for row in rows:
         counts = [f"{row[key]:,}" if key in row else "" for key in ("documents", "chunks")]
         size = human_bytes(row["bytes_on_disk"]) if "bytes_on_disk" in row else ""
-        listing.add_row(row["name"], *counts, row.get("embedder", ""), size, row["state"])
+        listing.add_row(row["name"], *counts, size, row.get("embedder", ""), clean(row["state"]))
     out().print(listing)
 
 
@@ -117,7 +142,7 @@ def status(ctx: typer.Context, collection: CollectionOption = None, json: JsonOp
     name = settings(ctx, collection=collection).collection
     with open_collection(name) as opened:
         stats = asdict(opened.stats())
-        problems = [asdict(source) for source in opened.sources() if source.status in ("failed", "no_text", "skipped")]
+        problems = [asdict(source) for source in opened.sources() if source.status in _PROBLEMS]
     if json:
         emit({"object": "collection", "name": name, **stats, "problems": problems})
         return
@@ -146,7 +171,7 @@ def _require_paths(paths: list[Path]) -> None:
         raise UsageError(f"no such file or folder: {', '.join(missing)}")
 
 
-def _summary(name: str) -> dict[str, Any]:
+def summary(name: str) -> dict[str, Any]:
     """One collection as a row; one that cannot be opened says why instead of hiding."""
     from thresher.corpus.errors import CollectionLocked, CorpusError
 
@@ -154,7 +179,7 @@ def _summary(name: str) -> dict[str, Any]:
         with open_collection(name) as opened:
             stats = opened.stats()
     except CollectionLocked as error:
-        return {"name": name, "state": f"in use by process {error.pid}" if error.pid else "in use"}
+        return {"name": name, "locked": True, "state": f"in use by process {error.pid}" if error.pid else "in use"}
     except CorpusError as error:
         return {"name": name, "state": f"{error.code}: {error}"}
     return {
@@ -188,19 +213,16 @@ def _list_documents(opened: Collection, name: str, *, as_json: bool) -> None:
 
 def _report(report: IngestReport, name: str, *, as_json: bool) -> None:
     """Print what an ingestion did and end with the exit code that says so."""
-    document = {"object": "ingestion", "collection": name, **asdict(report)}
-    results = document["sources"]
-    counts: dict[str, int] = {}
-    for result in results:
-        counts[str(result["status"])] = counts.get(str(result["status"]), 0) + 1
+    results = [asdict(result) for result in report.sources]
+    counts = {str(state): count for state, count in report.counts.items() if count}
     failed = counts.get("failed", 0)
     if as_json:
-        emit({**document, "counts": counts})
+        emit({"object": "ingestion", "collection": name, **asdict(report), "counts": counts})
     else:
-        _print_problems([result for result in results if result["status"] in ("failed", "no_text", "skipped")])
-        parts = [f"{counts[state]:,} {state}" for state in ("indexed", "unchanged", "no_text", "skipped", "failed") if state in counts]
+        _print_problems([result for result in results if result["status"] in _PROBLEMS])
+        parts = [f"{count:,} {state}" for state, count in counts.items()]
         if report.removed:
-            parts.append(f"removed {report.removed:,}")
+            parts.append(f"{report.removed:,} removed")
         work = f"{report.embedded:,} embedded, {report.reused:,} reused, {report.seconds:.1f} s"
         out().print(f"{name}: {', '.join(parts) or 'nothing to do'} ({work})")
     if failed:
@@ -208,8 +230,14 @@ def _report(report: IngestReport, name: str, *, as_json: bool) -> None:
 
 
 def _print_problems(results: list[dict[str, Any]]) -> None:
+    """A line for each reason, with the files it holds for."""
     console = err()
-    for result in results[:SHOWN_PROBLEMS]:
-        console.print(f"{result['status']}: {clean(result['id'])}: {clean(result['reason'] or 'no reason given')}")
-    if len(results) > SHOWN_PROBLEMS:
-        console.print(f"… and {len(results) - SHOWN_PROBLEMS:,} more; `thresher status` or --json lists them all")
+    groups: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        groups.setdefault((str(result["status"]), result["reason"] or "no reason given"), []).append(result["id"])
+    for (state, reason), names in list(groups.items())[:SHOWN_PROBLEMS]:
+        shown = ", ".join(names[:SHOWN_NAMES])
+        more = f" and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
+        console.print(clean(f"{state}: {shown}{more}: {reason}"))
+    if len(groups) > SHOWN_PROBLEMS:
+        console.print(f"… and {len(groups) - SHOWN_PROBLEMS:,} more reasons; --json lists every file")

@@ -41,7 +41,7 @@ class ThresherGroup(TyperGroup):
         except Exception as error:
             # typer carries click, or a copy of it, depending on its version: know its errors by what they can do.
             if hasattr(error, "format_message") and type(error).__name__ != "NoArgsIsHelpError":
-                error = UsageError(f"{error.format_message()} See `{_command(ctx, error)} --help`.")
+                error = UsageError(f"{error.format_message().rstrip('.')}; see `{_command(ctx, error)} --help`")
             problem = explain(error)
             if problem is None:
                 raise

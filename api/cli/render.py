@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from thresher.api.cli.console import clean, one_line, plural, table
+from thresher.api.cli.console import clean, one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 SNIPPET = 320
 BAR = 32
+IDS_BRIEF = 6
 
 
 def print_results(console: Console, response: SearchResponse) -> None:
@@ -53,9 +55,12 @@ def _ending(response: SearchResponse) -> str:
     return f"{response.status} ({response.stop_reason}): {verdict}; {work}{peak}, {usage['seconds']:.2f} s"
 
 
-def print_trajectory(console: Console, trajectory: Trajectory) -> None:
-    """Every turn with its queries, what they showed, the edits with their receipts, and the size of the context."""
-    view = _TrajectoryView(console, trajectory)
+def print_trajectory(console: Console, trajectory: Trajectory, *, brief: bool = False) -> None:
+    """Every turn with its queries, what they showed, the edits with their receipts, and the size of the context.
+
+    `brief` counts the passages that were not returned in the end instead of listing them.
+    """
+    view = _TrajectoryView(console, trajectory, brief)
     console.print(f"{trajectory.id}  {trajectory.started_at}  policy {trajectory.policy}", style="dim")
     console.print(f"Q: {clean(trajectory.question)}", style="bold")
     for turn in trajectory.turns:
@@ -65,8 +70,9 @@ def print_trajectory(console: Console, trajectory: Trajectory) -> None:
 
 
 class _TrajectoryView:
-    def __init__(self, console: Console, trajectory: Trajectory) -> None:
+    def __init__(self, console: Console, trajectory: Trajectory, brief: bool) -> None:
         self.console = console
+        self.brief = brief
         self.trajectory = trajectory
         self.by_id = {evidence.id: evidence for evidence in trajectory.evidence}
         self.returned = set(trajectory.returned)
@@ -93,36 +99,46 @@ class _TrajectoryView:
             self.console.print(f"  {one_line(turn.reasoning, 400)}", style="italic")
         answers = {observation.call_id: observation for observation in turn.observations}
         for call in turn.calls:
-            self.console.print(f"  {call.name} {_arguments(call.arguments)}", style="bold")
+            arguments = _arguments(call.arguments, IDS_BRIEF if self.brief else None)
+            self.console.print(f"  {call.name} {arguments}", style="bold")
             if call.id in answers:
                 self.observation(answers[call.id])
 
     def observation(self, observation: ObservationRecord) -> None:
         """What a call brought: passages with their fate, or the receipt of an edit."""
-        style = {"failed": "red", "rejected": "red", "empty": "yellow"}.get(observation.outcome, "dim")
-        self.console.print(f"    {observation.outcome}: {one_line(observation.message, 300)}", style=style)
+        if observation.receipt:
+            receipt = _receipt(observation.receipt, IDS_BRIEF if self.brief else None)
+            self.console.print(f"    receipt: {receipt}", style="magenta")
+        else:
+            style = {"failed": "red", "rejected": "red", "empty": "yellow"}.get(observation.outcome, "dim")
+            self.console.print(f"    {observation.outcome}: {one_line(observation.message, 300)}", style=style)
+        rest: dict[str, int] = {}
         for evidence_id in observation.shown:
             evidence = self.by_id[evidence_id]
             fate = self.fate(evidence_id)
+            if self.brief and fate != "returned":
+                rest[fate] = rest.get(fate, 0) + 1
+                continue
             line = f"    {self.marks[fate]} {evidence_id:<4} {_describe(evidence)}"
             self.console.print(line, style=_STYLES[fate])
-        if observation.receipt:
-            self.console.print(f"    receipt: {_receipt(observation.receipt)}", style="magenta")
+        if rest:
+            others = ", ".join(f"{count} in the end {fate}" for fate, count in sorted(rest.items()))
+            self.console.print(f"      and {others}", style="dim")
 
     def evidence(self) -> None:
-        """Every passage ever shown, in the order of its fate."""
-        order = {evidence_id: rank for rank, evidence_id in enumerate(self.trajectory.returned)}
-        fates = {"returned": 0, "kept": 1, "pruned": 2}
-        listing = table("", "id", "passage", "found by", title="\nevidence")
-        for evidence in sorted(
-            self.trajectory.evidence, key=lambda e: (fates[self.fate(e.id)], order.get(e.id, 0), int(e.id[1:]))
-        ):
-            fate = self.fate(evidence.id)
+        """What was returned and which query found it; what else was kept, and what was pruned."""
+        self.console.print()
+        for rank, evidence_id in enumerate(self.trajectory.returned, 1):
+            evidence = self.by_id[evidence_id]
             place = f"{clean(evidence.document_id)} [{evidence.start}:{evidence.end}]"
-            listing.add_row(
-                f"{self.marks[fate]} {fate}", evidence.id, place, one_line(evidence.query, 60), style=_STYLES[fate]
-            )
-        self.console.print(listing)
+            found_by = f"turn {evidence.turn}, {one_line(evidence.query, 70)}"
+            line = f"{self.marks['returned']} {rank:>2}. {evidence_id:<4} {place}  (found by {found_by})"
+            self.console.print(line, style=_STYLES["returned"])
+        for fate in ("kept", "pruned"):
+            ids = [evidence.id for evidence in self.trajectory.evidence if self.fate(evidence.id) == fate]
+            if ids:
+                shown = _ids(ids, IDS_BRIEF if self.brief else None)
+                self.console.print(f"{self.marks[fate]} {fate}: {shown}", style=_STYLES[fate])
 
     def ending(self) -> None:
         """How it ended, in the policy's words where there are any."""
@@ -136,7 +152,7 @@ class _TrajectoryView:
 
 
 _MARKS = {"returned": "★", "kept": "•", "pruned": "✗"}
-_STYLES = {"returned": "green", "kept": "default", "pruned": "dim strike"}
+_STYLES = {"returned": "green", "kept": "default", "pruned": "dim"}
 
 
 def _describe(evidence: EvidenceRecord) -> str:
@@ -144,7 +160,7 @@ def _describe(evidence: EvidenceRecord) -> str:
     return f"{name}: {one_line(evidence.text, 90)}"
 
 
-def _arguments(text: str) -> str:
+def _arguments(text: str, limit: int | None) -> str:
     """A call's arguments as a person reads them: the query in quotes, ids in a row; broken ones as they are."""
     try:
         arguments: Any = json.loads(text)
@@ -157,18 +173,25 @@ def _arguments(text: str) -> str:
         if name in ("query", "pattern") and isinstance(value, str):
             parts.append(f'"{one_line(value, 160)}"')
         elif isinstance(value, list) and all(isinstance(item, str) for item in value):
-            parts.append(f"{name}={','.join(one_line(item, 40) for item in value) or 'none'}")
+            parts.append(f"{name}={_ids([one_line(item, 40) for item in value], limit) or 'none'}")
         else:
             parts.append(f"{name}={one_line(json.dumps(value, ensure_ascii=False), 160)}")
     return " ".join(parts)
 
 
-def _receipt(receipt: dict[str, Any]) -> str:
+def _ids(ids: Sequence[str], limit: int | None) -> str:
+    """Ids in a row, those beyond `limit` only counted."""
+    if limit is None or len(ids) <= limit:
+        return ", ".join(ids)
+    return f"{', '.join(ids[:limit])} and {len(ids) - limit} more"
+
+
+def _receipt(receipt: dict[str, Any], limit: int | None) -> str:
     parts = [str(receipt["kind"])]
     for name in ("removed", "restored", "note", "deferred", "unchanged", "protected", "unknown"):
         if receipt.get(name):
             value = receipt[name]
-            parts.append(f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+            parts.append(f"{name} {_ids(value, limit) if isinstance(value, list) else value}")
     for name, words in _TOKENS.items():
         if receipt.get(name):
             parts.append(f"{receipt[name]:,} tokens {words}")

@@ -11,21 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thresher.api.cli.common import CollectionOption, JsonOption, open_collection, settings
+from thresher.api.cli.common import CollectionOption, EffortOption, JsonOption, PolicyOption, open_collection, settings
 from thresher.api.cli.console import ExitCode, emit, err, note, one_line, out, warn
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.corpus.collection import Collection
     from thresher.engine.events import Event, EventSink
     from thresher.engine.requests import SearchRequest, SearchResult
-
-EffortOption = Annotated[
-    str | None, typer.Option("--effort", metavar="EFFORT", help="minimal (one search), low, medium or high.")
-]
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", metavar="POLICY", help="What decides the next turn: builtin.")
-]
+    from thresher.engine.search import SearchEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +44,9 @@ def search(
     trace: Annotated[bool, typer.Option("--trace", "-v", help="Show every turn, or put it into the JSON.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Search a collection over several turns and print the evidence, best first.
+    """Ask a collection a question.
+
+    Searches over several turns and prints the evidence, best first.
 
     Exit status: 0 evidence found, 3 ended by a limit, 4 insufficient evidence.
     """
@@ -65,22 +60,21 @@ def search(
         deadline_s=deadline,
         policy=policy,
     )
+    from thresher.engine.search import SearchEngine
+
     request = _request(question, chosen, filter)
     with open_collection(chosen.collection) as opened:
-        result = run_search(opened, request, chosen)
+        result = run_search(SearchEngine(opened, chosen.policy), request, save=chosen.save_traces)
     show_result(result, with_trace=trace, as_json=json, saved=chosen.save_traces)
     raise typer.Exit(exit_code(result))
 
 
-def run_search(collection: Collection, request: SearchRequest, chosen: Settings) -> SearchResult:
-    """Run one search, show what happens on a terminal, and keep its trajectory.
+def run_search(engine: SearchEngine, request: SearchRequest, *, save: bool) -> SearchResult:
+    """Run one search, show what happens on a terminal, and keep its trajectory if `save`.
 
     The first Ctrl-C cancels the search, which then returns what it has; the second one interrupts the process.
     """
     from thresher.api.traces import save_trace
-    from thresher.engine.search import SearchEngine
-
-    engine = SearchEngine(collection, chosen.policy)
 
     async def run(on_event: EventSink | None) -> SearchResult:
         cancel = asyncio.Event()
@@ -98,13 +92,13 @@ def run_search(collection: Collection, request: SearchRequest, chosen: Settings)
 
     with _live() as on_event:
         result = asyncio.run(run(on_event))
-    if chosen.save_traces and result.trajectory is not None:
+    if save and result.trajectory is not None:
         save_trace(result.trajectory)
     return result
 
 
-def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved: bool) -> None:
-    """Print a result, warnings on stderr."""
+def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved: bool, brief: bool = False) -> None:
+    """Print a result, warnings on stderr; `brief` shortens the trace."""
     from thresher.api.cli.render import print_results, print_trajectory
     from thresher.api.schema import search_response
 
@@ -116,7 +110,7 @@ def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved:
         return
     console = out()
     if with_trace and result.trajectory is not None:
-        print_trajectory(console, result.trajectory)
+        print_trajectory(console, result.trajectory, brief=brief)
         console.print()
     print_results(console, response)
     if saved and result.trajectory is not None:

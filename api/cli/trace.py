@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from thresher.api.cli.common import JsonOption
+from thresher.api.cli.common import JsonOption, settings
 from thresher.api.cli.console import clean, emit, one_line, out, table, warn
 
 
@@ -27,6 +27,7 @@ def show(
     from thresher.api.cli.render import print_trajectory
     from thresher.api.traces import find_trace, read_traces
 
+    settings(ctx)
     path = find_trace(trace)
     trajectories = list(read_traces(path))
     if json:
@@ -44,6 +45,7 @@ def ls(
     """List saved searches, newest first."""
     from thresher.api.traces import TraceError, read_traces, recent_traces
 
+    settings(ctx)
     found = []
     for path in recent_traces()[:limit]:
         try:
@@ -68,7 +70,7 @@ def ls(
     if not found:
         out().print("no traces yet; `thresher search` writes them")
         return
-    listing = table("id", "started", "turns", "ended", "question", right=("turns",))
+    listing = table("id", "started", "turns", "ended", "question", right=("turns",), whole=("id", "started"))
     for name, trajectory in found:
         started = trajectory.started_at[:19].replace("T", " ")
         turns = str(len(trajectory.turns))

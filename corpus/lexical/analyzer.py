@@ -15,6 +15,7 @@ ANALYZER_VERSION = "1"
 """Part of the manifest. Raise it with any change here: the lexical index is then rebuilt on the next open."""
 
 STEMMED = "text"
+TITLE = "title"
 BIGRAMS = "cjk"
 
 _UNSPACED = re.compile(

@@ -26,8 +26,11 @@ class LexicalIndex(Protocol):
     def search(self, query: str, k: int, *, within: Collection[int] | None = None) -> list[tuple[int, float]]:
         """The k best (chunk id, BM25 score), best first, ties by id; optionally only among `within`."""
 
+    def analyze(self, text: str) -> list[str]:
+        """The terms that a text is searched by, each once, in order."""
+
     def document_frequency(self, terms: Sequence[str]) -> list[int]:
-        """In how many chunks each term occurs, after analysis."""
+        """In how many chunks each term occurs; terms as `analyze` gives them."""
 
     def ids(self) -> set[int]:
         """Every chunk id the index holds."""

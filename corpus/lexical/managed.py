@@ -37,12 +37,12 @@ class ManagedLexical:
     def catch_up(self) -> None:
         """Apply what the record has and the index lacks; `progress` then says so, and the caller saves it."""
         with self._store.read() as connection:
-            pending = pending_since(connection, self.progress.applied_seq)
+            pending = pending_since(connection, "chunk", self.progress.applied_seq)
             if pending is None:
                 return
             repeats, self._repeats = self._repeats, True
             self._index.apply(add=[], remove=pending.removed)
-            for page in _passages(connection, pending.first_chunk):
+            for page in _passages(connection, pending.first):
                 self._index.apply(add=page, remove=[p.chunk_id for p in page] if repeats else [])
         self._index.commit()
         self._repeats = False
@@ -56,6 +56,10 @@ class ManagedLexical:
     def search(self, query: str, k: int, *, within: Collection[int] | None = None) -> list[tuple[int, float]]:
         """See `LexicalIndex.search`."""
         return self._index.search(query, k, within=within)
+
+    def analyze(self, text: str) -> list[str]:
+        """See `LexicalIndex.analyze`."""
+        return self._index.analyze(text)
 
     def document_frequency(self, terms: Sequence[str]) -> list[int]:
         """See `LexicalIndex.document_frequency`."""

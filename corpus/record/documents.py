@@ -1,4 +1,4 @@
-"""Documents and chunks in the record. Functions over an open transaction."""
+"""Reading documents and chunks from the record. Functions over an open transaction."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from thresher.corpus.documents import Chunk, PreparedDocument, Vectors
+from thresher.corpus.documents import Chunk, Vectors
 from thresher.corpus.filters import Filter, filter_sql
 from thresher.corpus.info import DocumentInfo
-from thresher.corpus.record.values import storable, typed_value
+from thresher.corpus.record.values import storable
 
 _CHUNK_COLUMNS = "c.id, d.id, d.uri, d.title, c.position, c.start, c.stop, c.text, d.metadata"
 _CHUNK_TABLES = "chunks c JOIN documents d ON d.key = c.document_key"
@@ -25,61 +25,6 @@ def id_list(ids: Iterable[int]) -> str:
 def text_list(texts: Iterable[str]) -> str:
     """Strings as one JSON parameter for `json_each`."""
     return json.dumps([storable(text) for text in texts])
-
-
-def put_document(connection: sqlite3.Connection, prepared: PreparedDocument, source_id: str, seq: int) -> None:
-    """Insert a document, or replace all of it: its old chunks die, its new ones get new ids."""
-    document = prepared.document
-    text = storable(document.text)
-    row = (
-        storable(source_id),
-        storable(document.uri),
-        storable(document.title),
-        document.content_hash,
-        json.dumps(dict(document.metadata), ensure_ascii=True),
-        storable(document.id),
-    )
-    found = connection.execute("SELECT key FROM documents WHERE id = ?", row[-1:]).fetchone()
-    if found:
-        key = int(found[0])
-        _clear(connection, key, seq)
-        connection.execute(
-            "UPDATE documents SET source_id = ?, uri = ?, title = ?, content_hash = ?, metadata = ? WHERE id = ?", row
-        )
-    else:
-        cursor = connection.execute(
-            "INSERT INTO documents (source_id, uri, title, content_hash, metadata, id) VALUES (?, ?, ?, ?, ?, ?)", row
-        )
-        key = int(cursor.lastrowid or 0)
-    connection.execute("INSERT INTO documents_text VALUES (?, ?)", (key, text))
-    connection.executemany(
-        "INSERT OR REPLACE INTO documents_metadata (name, kind, value, document_key) VALUES (?, ?, ?, ?)",
-        # NaN compares with nothing and SQLite has no form for it; it stays in the metadata that is returned.
-        [
-            (storable(name), *typed_value(value), key)
-            for name, value in document.metadata.items()
-            if value == value
-        ],
-    )
-    for position, (span, embed_hash, vector) in enumerate(
-        zip(prepared.spans, prepared.embed_hashes, prepared.vectors, strict=True)
-    ):
-        passage = text[span.start : span.end]
-        chunk_id = connection.execute(
-            "INSERT INTO chunks (document_key, position, start, stop, text) VALUES (?, ?, ?, ?, ?)",
-            (key, position, span.start, span.end, passage),
-        ).lastrowid
-        connection.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (chunk_id, passage))
-        connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (chunk_id, embed_hash, vector.tobytes()))
-
-
-def remove_documents(connection: sqlite3.Connection, keys: Iterable[int], seq: int) -> int:
-    """Delete documents by key with everything that hangs on them; returns how many."""
-    removed = 0
-    for key in keys:
-        _clear(connection, key, seq)
-        removed += connection.execute("DELETE FROM documents WHERE key = ?", (key,)).rowcount
-    return removed
 
 
 def keys_of(connection: sqlite3.Connection, document_ids: Iterable[str]) -> list[int]:
@@ -159,7 +104,7 @@ def document_hashes(connection: sqlite3.Connection, document_ids: Iterable[str])
 
 def live_chunks(connection: sqlite3.Connection, chunk_ids: Sequence[int], where: Filter | None) -> set[int]:
     """Which of `chunk_ids` are live and satisfy the filter."""
-    condition, parameters = filter_sql(where) if where else ("1", [])
+    condition, parameters = filter_sql(where, row_by_row=True) if where else ("1", [])
     rows = connection.execute(
         f"SELECT c.id FROM {_CHUNK_TABLES} WHERE c.id IN (SELECT value FROM json_each(?)) AND ({condition})",
         [id_list(chunk_ids), *parameters],
@@ -188,11 +133,27 @@ def document_count(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
 
-def load_vectors(connection: sqlite3.Connection, chunk_ids: Sequence[int], dimension: int) -> tuple[list[int], Vectors]:
-    """Ids and vectors, shape (found, dimension), of the live chunks among `chunk_ids`, ascending by id."""
+def vectors_of(connection: sqlite3.Connection, chunk_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """(vector id, chunk id) of the live chunks among `chunk_ids`."""
+    return connection.execute(
+        "SELECT vector_id, id FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (id_list(chunk_ids),)
+    ).fetchall()
+
+
+def chunks_of(connection: sqlite3.Connection, vector_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """(vector id, chunk id) of the live chunks that have one of these vectors."""
+    return connection.execute(
+        "SELECT vector_id, id FROM chunks WHERE vector_id IN (SELECT value FROM json_each(?))", (id_list(vector_ids),)
+    ).fetchall()
+
+
+def load_vectors(
+    connection: sqlite3.Connection, vector_ids: Sequence[int], dimension: int
+) -> tuple[list[int], Vectors]:
+    """Ids and vectors, shape (found, dimension), of the stored ones among `vector_ids`, ascending by id."""
     rows = connection.execute(
-        "SELECT chunk_id, vector FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?)) ORDER BY chunk_id",
-        (id_list(chunk_ids),),
+        "SELECT id, vector FROM vectors WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (id_list(vector_ids),),
     ).fetchall()
     return [row[0] for row in rows], stack_vectors([row[1] for row in rows], dimension)
 
@@ -203,24 +164,13 @@ def stack_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
 
 
 def known_vectors(connection: sqlite3.Connection, embed_hashes: Iterable[str]) -> dict[str, Vectors]:
-    """A stored vector for each of the hashes that some live chunk has."""
+    """A stored vector for each of the hashes that is known."""
     rows = connection.execute(
-        "SELECT embed_hash, vector FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
+        "SELECT e.embed_hash, v.vector FROM embeddings e JOIN vectors v ON v.id = e.vector_id "
+        "WHERE e.embed_hash IN (SELECT value FROM json_each(?))",
         (json.dumps(list(embed_hashes)),),
     )
     return {embed_hash: np.frombuffer(vector, dtype=np.float32) for embed_hash, vector in rows}
-
-
-def _clear(connection: sqlite3.Connection, key: int, seq: int) -> None:
-    chunks = "SELECT id FROM chunks WHERE document_key = ?"
-    connection.execute("INSERT INTO tombstones SELECT id, ? FROM chunks WHERE document_key = ?", (seq, key))
-    connection.execute(
-        "INSERT INTO chunks_fts (chunks_fts, rowid, text) SELECT 'delete', id, text FROM chunks WHERE document_key = ?",
-        (key,),
-    )
-    connection.execute(f"DELETE FROM vectors WHERE chunk_id IN ({chunks})", (key,))
-    for table in ("chunks", "documents_text", "documents_metadata"):
-        connection.execute(f"DELETE FROM {table} WHERE document_key = ?", (key,))
 
 
 def _chunk(row: tuple[int, str, str, str, int, int, int, str, str]) -> Chunk:

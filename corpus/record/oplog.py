@@ -1,8 +1,8 @@
 """The operation log, and how far each derived index has followed it.
 
-An operation's additions are the live chunks with ids from its `first_chunk` on (ids only grow); its removals are the
-tombstones with its `seq`. So what an index at `applied_seq` lacks can be read from the record at any time, and reading
-it twice does no harm.
+An operation's additions are the live chunks and vectors with ids from its `first_chunk` and `first_vector` on (ids only
+grow); its removals are the tombstones with its `seq`. So what an index at `applied_seq` lacks can be read from the
+record at any time, and reading it twice does no harm.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 DERIVED = ("lexical", "dense")
 
@@ -25,20 +26,19 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What an index lacks: remove these ids, then add the live chunks from `first_chunk` on, up to `seq`."""
+    """What an index lacks: remove these ids, then add what is live from `first` on, up to operation `seq`."""
 
     seq: int
-    first_chunk: int
+    first: int
     removed: tuple[int, ...]
 
 
 def begin_operation(connection: sqlite3.Connection, kind: str) -> int:
     """Log an operation as part of the running write transaction; returns its seq."""
-    (last,) = connection.execute(
-        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'chunks'), 0)"
-    ).fetchone()
+    used = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     cursor = connection.execute(
-        "INSERT INTO ops (kind, at, first_chunk) VALUES (?, ?, ?)", (kind, time.time(), last + 1)
+        "INSERT INTO ops (kind, at, first_chunk, first_vector) VALUES (?, ?, ?, ?)",
+        (kind, time.time(), used.get("chunks", 0) + 1, used.get("vectors", 0) + 1),
     )
     return int(cursor.lastrowid or 0)
 
@@ -48,17 +48,17 @@ def last_seq(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(seq), 0) FROM ops").fetchone()[0])
 
 
-def pending_since(connection: sqlite3.Connection, applied_seq: int) -> Pending | None:
-    """What an index at `applied_seq` lacks, or None if it lacks nothing."""
+def pending_since(connection: sqlite3.Connection, kind: Literal["chunk", "vector"], applied_seq: int) -> Pending | None:
+    """What an index of chunks or of vectors at `applied_seq` lacks, or None if it lacks nothing."""
     row = connection.execute(
-        "SELECT max(seq), (SELECT first_chunk FROM ops WHERE seq > :applied ORDER BY seq LIMIT 1) "
+        f"SELECT max(seq), (SELECT first_{kind} FROM ops WHERE seq > :applied ORDER BY seq LIMIT 1) "
         "FROM ops WHERE seq > :applied",
         {"applied": applied_seq},
     ).fetchone()
     if row[0] is None:
         return None
     removed = connection.execute(
-        "SELECT chunk_id FROM tombstones WHERE seq > ? ORDER BY chunk_id", (applied_seq,)
+        "SELECT id FROM tombstones WHERE kind = ? AND seq > ? ORDER BY id", (kind, applied_seq)
     ).fetchall()
     return Pending(int(row[0]), int(row[1]), tuple(row[0] for row in removed))
 

@@ -67,6 +67,12 @@ class Store:
                     self._writer.execute("ROLLBACK")
                 raise
 
+    def meta(self, name: str) -> str | None:
+        """A row of `meta`."""
+        with self.read() as connection:
+            row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return row[0] if row else None
+
     def vacuum(self) -> None:
         """Rewrite the file so that no freed byte stays, and empty the WAL."""
         with self._writing, self._translated():
@@ -118,9 +124,21 @@ class Store:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION_ID or version != SCHEMA_VERSION:
             self._writer.close()
-            raise CollectionDamaged(_advice(self._path, f"not a record (application {application:#x}, schema {version})"))
+            raise CollectionDamaged(
+                _advice(self._path, f"not a record (application {application:#x}, schema {version})")
+            )
         # Touches the root page of every table that a start relies on; a truncated file fails here.
-        for table in ("meta", "ops", "derived", "sources", "documents", "chunks", "vectors", "tombstones"):
+        for table in (
+            "meta",
+            "ops",
+            "derived",
+            "sources",
+            "documents",
+            "chunks",
+            "vectors",
+            "embeddings",
+            "tombstones",
+        ):
             self._writer.execute(f"SELECT * FROM {table} ORDER BY 1 DESC LIMIT 1").fetchone()
 
     @contextmanager
@@ -133,7 +151,9 @@ class Store:
             if primary in _DAMAGE:
                 raise CollectionDamaged(_advice(self._path, str(error))) from error
             if primary == sqlite3.SQLITE_FULL:
-                raise StorageFull(f"no space left for {self._path}: nothing was written; free space and try again") from error
+                raise StorageFull(
+                    f"no space left for {self._path}: nothing was written; free space and try again"
+                ) from error
             raise
 
 

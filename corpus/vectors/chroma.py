@@ -29,6 +29,9 @@ _BATCH = 2_000
 _LINK_LISTS_FLOOR = 64 * 1024 * 1024
 _PROBE_SECONDS = 60.0
 
+TOLERATED_MISSES = 0.1
+"""Share of sampled vectors that may fail to find themselves before an index counts as damaged."""
+
 
 class ChromaUnusable(Exception):
     """The directory must not be opened in this process."""
@@ -75,8 +78,9 @@ class ChromaIndex:
         if k <= 0:
             return []
         answer = self._collection.query(query_embeddings=[vector], n_results=k, include=["distances"])
+        # Beyond six digits float32 distances are noise; equal vectors must tie.
         hits = [
-            (int(chunk_id), 1.0 - float(distance))
+            (int(chunk_id), round(1.0 - float(distance), 6))
             for chunk_id, distance in zip(answer["ids"][0], answer["distances"][0], strict=True)
         ]
         return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
@@ -108,14 +112,19 @@ def open_directory(directory: Path) -> tuple[Any, Any]:
     import chromadb
     from chromadb.config import Settings
 
-    client = chromadb.PersistentClient(str(directory), settings=Settings(anonymized_telemetry=False))
-    collection = client.get_or_create_collection(
-        COLLECTION,
-        configuration={
-            "hnsw": {"space": "cosine", "ef_search": EF_SEARCH, "ef_construction": EF_SEARCH, "max_neighbors": 16}
-        },
-        embedding_function=None,
-    )
+    client: Any = chromadb.PersistentClient(str(directory), settings=Settings(anonymized_telemetry=False))
+    try:
+        collection = client.get_or_create_collection(
+            COLLECTION,
+            configuration={
+                "hnsw": {"space": "cosine", "ef_search": EF_SEARCH, "ef_construction": EF_SEARCH, "max_neighbors": 16}
+            },
+            embedding_function=None,
+        )
+    except BaseException:
+        # Chroma caches clients by path; one left behind would be handed out again for a rebuilt directory.
+        client.close()
+        raise
     return client, collection
 
 
@@ -158,7 +167,7 @@ def probe(directory: Path, *, timeout_s: float = _PROBE_SECONDS) -> ProbeResult:
         last = child.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise ChromaUnusable(f"opening {directory} ended with status {child.returncode}: {last[0]}")
     result = ProbeResult(**json.loads(child.stdout))
-    if result.found < result.sampled:
+    if result.sampled - result.found > result.sampled * TOLERATED_MISSES:
         raise ChromaUnusable(
             f"{result.sampled - result.found} of {result.sampled} sampled vectors in {directory} do not find themselves"
         )
@@ -175,7 +184,7 @@ def try_directory(directory: Path, *, sample: int = 32) -> ProbeResult:
     if chosen:
         rows = collection.get(ids=chosen, include=["embeddings"])
         answer = collection.query(query_embeddings=rows["embeddings"], n_results=1, include=["distances"])
-        # Copies of a passage share a vector, so the nearest may carry another id; its distance must be nought.
+        # Another vector may be equal up to rounding, so the distance must be nought, whatever the id.
         found = sum(1 for distances in answer["distances"] if distances and distances[0] < 1e-3)
     client.close()
     return ProbeResult(int(count), len(chosen), found)

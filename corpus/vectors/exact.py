@@ -80,9 +80,7 @@ class ExactIndex:
         self._rows, self._ids = rows, ids
 
 
-def top_k(
-    ids: np.typing.NDArray[np.int64], rows: Vectors, vector: Vectors, k: int
-) -> list[tuple[int, float]]:
+def top_k(ids: np.typing.NDArray[np.int64], rows: Vectors, vector: Vectors, k: int) -> list[tuple[int, float]]:
     """The k rows most similar to `vector`: (id, dot product), best first, ties by id.
 
     `ids` has shape (n,), `rows` (n, dimension), `vector` (dimension,).

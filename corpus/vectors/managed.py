@@ -1,5 +1,7 @@
 """The dense index of a collection: Chroma kept level with the record, exact search where it is better or needed.
 
+The indexes hold each distinct vector once; what they find is expanded to the chunks that have it.
+
 Exact search answers while the collection is small (it is then as fast as HNSW, and right), inside filtered sets, and
 whenever Chroma is out of order. Chroma is followed from the first write on, but opened only when something needs it.
 """
@@ -11,17 +13,19 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from thresher.corpus.documents import Vectors
+from thresher.corpus.errors import CollectionClosed
 from thresher.corpus.generations import Generations
-from thresher.corpus.record.documents import chunk_count, load_vectors, stack_vectors
+from thresher.corpus.record.documents import chunk_count, chunks_of, load_vectors, stack_vectors, vectors_of
 from thresher.corpus.record.oplog import Progress, last_seq, load_progress, pending_since, save_progress
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.base import VectorIndex
-from thresher.corpus.vectors.chroma import ChromaIndex
-from thresher.corpus.vectors.exact import ExactIndex
+from thresher.corpus.vectors.chroma import TOLERATED_MISSES, ChromaIndex
+from thresher.corpus.vectors.exact import ExactIndex, top_k
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +49,7 @@ class ManagedDense:
         store: Store,
         root: Path,
         dimension: int,
-        writing: threading.RLock,  # type: ignore[valid-type]
+        writing: threading.RLock,
         *,
         exact_below: int = EXACT_BELOW,
     ) -> None:
@@ -60,19 +64,20 @@ class ManagedDense:
         self._exact_loading = threading.Lock()
         self._stop = threading.Event()
         self._repair: threading.Thread | None = None
+        self._closed = False
         with store.read() as connection:
             self.progress = load_progress(connection, NAME)
-            self._chunks = chunk_count(connection)
+            self.chunks = chunk_count(connection)
         self._generations.keep_only(self.progress.generation, quarantined=True)
         if self.progress.fault:
             self._start_repair()
 
     @property
-    def backend(self) -> tuple[str, str]:
+    def backend(self) -> tuple[Literal["chroma", "exact"], str]:
         """(`chroma` or `exact`, why)."""
         if self.progress.fault:
             return "exact", f"the Chroma index is being rebuilt: {self.progress.fault}"
-        if self._chunks < self._exact_below:
+        if self.chunks < self._exact_below:
             return "exact", f"fewer than {self._exact_below} chunks"
         return "chroma", f"{self._exact_below} chunks or more"
 
@@ -82,7 +87,7 @@ class ManagedDense:
         Needs the write lock. A Chroma that cannot follow is put aside: the write itself stands.
         """
         with self._store.read() as connection:
-            self._chunks = chunk_count(connection)
+            self.chunks = chunk_count(connection)
         if self.progress.fault:
             return
         try:
@@ -91,28 +96,30 @@ class ManagedDense:
             self._quarantine(f"it could not be updated ({error})")
 
     def search(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        """The k nearest (chunk id, cosine similarity), nearest first."""
-        if self.backend[0] == "chroma":
-            try:
-                index = self._ready()
-                return index.search(vector, k) if index else self._level_exact().search(vector, k)
-            except Exception as error:
-                with self._writing:
-                    self._quarantine(f"it could not answer ({error})")
-        return self._level_exact().search(vector, k)
+        """The k nearest live (chunk id, cosine similarity), nearest first; fewer only if there are no more."""
+        depth = k
+        while True:
+            found = self._nearest(vector, depth)
+            with self._store.read() as connection:
+                hits = _expand(found, chunks_of(connection, [i for i, _ in found]), k)
+            # Vectors that died since the index last followed take places of live ones: look deeper.
+            if len(hits) == k or len(found) < depth:
+                return hits
+            depth *= 4
 
     def search_within(self, vector: Vectors, chunk_ids: Sequence[int], k: int) -> list[tuple[int, float]]:
-        """Exactly the k nearest among `chunk_ids`."""
+        """Exactly the k nearest among the live of `chunk_ids`."""
+        with self._store.read() as connection:
+            pairs = vectors_of(connection, chunk_ids)
+        vector_ids = sorted({vector_id for vector_id, _ in pairs})
         if self.backend[0] == "exact":
-            return self._level_exact().search_within(vector, chunk_ids, k)
+            return _expand(self._level_exact().search_within(vector, vector_ids, k), pairs, k)
         best: list[tuple[int, float]] = []
-        for start in range(0, len(chunk_ids), _PAGE):
+        for start in range(0, len(vector_ids), _PAGE):
             with self._store.read() as connection:
-                ids, rows = load_vectors(connection, chunk_ids[start : start + _PAGE], self._dimension)
-            index = ExactIndex(self._dimension)
-            index.apply(add=ids, vectors=rows, remove=[])
-            best = sorted(best + index.search(vector, k), key=lambda hit: (-hit[1], hit[0]))[:k]
-        return best
+                ids, rows = load_vectors(connection, vector_ids[start : start + _PAGE], self._dimension)
+            best += top_k(np.array(ids, dtype=np.int64), rows, vector, k)
+        return _expand(sorted(best, key=lambda hit: (-hit[1], hit[0]))[:k], pairs, k)
 
     def rebuild(self) -> None:
         """Build a new generation from the stored vectors, switch to it, remove all others."""
@@ -121,19 +128,21 @@ class ManagedDense:
             self._switch(*self._build())
             self._generations.keep_only(self.progress.generation, quarantined=False)
 
-    def problems(self, live: set[int]) -> list[str]:
-        """What differs from the record's live chunk ids. Needs the write lock."""
+    def problems(self) -> list[str]:
+        """What differs from the record's vectors. Needs the write lock."""
         if self.progress.fault is None:
             self.catch_up()
         if self.progress.fault:
             return [f"Chroma index is out of use, exact search serves: {self.progress.fault}; run `thresher rebuild`"]
         index = self._open()
-        held = index.ids()
+        live, held = self._vector_ids(), index.ids()
         found = []
         if missing := sorted(live - held):
-            found.append(f"Chroma index lacks {len(missing)} live chunks (first: {missing[:5]}): run `thresher rebuild`")
+            found.append(
+                f"Chroma index lacks {len(missing)} live vectors (first: {missing[:5]}): run `thresher rebuild`"
+            )
         if extra := sorted(held - live):
-            found.append(f"Chroma index holds {len(extra)} dead chunks (first: {extra[:5]}): run `thresher rebuild`")
+            found.append(f"Chroma index holds {len(extra)} dead vectors (first: {extra[:5]}): run `thresher rebuild`")
         return found or self._lost(index, sorted(live))
 
     def wait_for_repair(self, timeout_s: float | None = None) -> bool:
@@ -145,16 +154,35 @@ class ManagedDense:
 
     def close(self) -> None:
         """Stop a repair and close Chroma."""
+        self._closed = True
         self._end_repair()
         with self._writing:
             if self._chroma is not None:
                 self._chroma.close()
                 self._chroma = None
 
+    def _nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        """The k nearest (vector id, cosine similarity)."""
+        while self.backend[0] == "chroma" and (index := self._ready()) is not None:
+            try:
+                return index.search(vector, k)
+            except Exception as error:
+                with self._writing:
+                    # A generation that was replaced or closed under this search is not at fault.
+                    if self._chroma is index:
+                        self._quarantine(f"it could not answer ({error})")
+        return self._level_exact().search(vector, k)
+
+    def _vector_ids(self) -> set[int]:
+        with self._store.read() as connection:
+            return {row[0] for row in connection.execute("SELECT id FROM vectors")}
+
     def _ready(self) -> VectorIndex | None:
         """Chroma, open and level with what was applied; None while it is out of order."""
         if self._chroma is None:
             with self._writing:
+                if self._closed:
+                    raise CollectionClosed("the collection is closed; open it again")
                 self.catch_up()
                 with self._store.write() as connection:
                     save_progress(connection, NAME, self.progress)
@@ -176,39 +204,37 @@ class ManagedDense:
 
     def _replay(self, index: VectorIndex) -> None:
         with self._store.read() as connection:
-            pending = pending_since(connection, self.progress.applied_seq)
+            pending = pending_since(connection, "vector", self.progress.applied_seq)
             if pending is None:
                 return
             index.apply(add=[], vectors=_empty(self._dimension), remove=pending.removed)
-            for ids, rows in _pages(connection, pending.first_chunk, self._dimension):
+            for ids, rows in _pages(connection, pending.first, self._dimension):
                 index.apply(add=ids, vectors=rows, remove=[])
         self.progress = Progress(self.progress.generation, pending.seq, None)
 
     def _reconcile(self, index: VectorIndex) -> None:
-        """After an unclean end, trust the record's list of chunks over the log of what was applied."""
+        """After an unclean end, trust the record's list of vectors over the log of what was applied."""
+        live, held = self._vector_ids(), index.ids()
+        if held == live:
+            return
+        missing = sorted(live - held)
+        logger.warning("Chroma index lacked %d vectors and held %d dead ones", len(missing), len(held - live))
+        index.apply(add=[], vectors=_empty(self._dimension), remove=sorted(held - live))
         with self._store.read() as connection:
-            live = {row[0] for row in connection.execute("SELECT id FROM chunks")}
-            held = index.ids()
-            if held == live:
-                return
-            missing = sorted(live - held)
-            logger.warning("Chroma index lacked %d chunks and held %d dead ones", len(missing), len(held - live))
-            index.apply(add=[], vectors=_empty(self._dimension), remove=sorted(held - live))
             for start in range(0, len(missing), _PAGE):
                 ids, rows = load_vectors(connection, missing[start : start + _PAGE], self._dimension)
                 index.apply(add=ids, vectors=rows, remove=[])
 
     def _lost(self, index: VectorIndex, live: list[int]) -> list[str]:
-        """Chunks that the index lists but does not find by their own vector."""
+        """Whether the graph has lost vectors that the index lists: they do not find themselves.
+
+        HNSW may miss single ones in a dense cluster, which is no damage; only many count.
+        """
         sample = live[:: max(1, len(live) // _SELF_QUERIES)]
         with self._store.read() as connection:
             ids, rows = load_vectors(connection, sample, self._dimension)
-        lost = [
-            chunk_id
-            for chunk_id, row in zip(ids, rows, strict=True)
-            if not any(similarity > 0.999 for _, similarity in index.search(row, 1))
-        ]
-        if not lost:
+        lost = [i for i, row in zip(ids, rows, strict=True) if i not in {found for found, _ in index.search(row, 10)}]
+        if len(lost) <= len(ids) * TOLERATED_MISSES:
             return []
         return [f"Chroma index does not find {len(lost)} of {len(ids)} sampled vectors: run `thresher rebuild`"]
 
@@ -219,9 +245,9 @@ class ManagedDense:
                 self._exact_seq = last_seq(connection)
                 for ids, rows in _pages(connection, 0, self._dimension):
                     self._exact.apply(add=ids, vectors=rows, remove=[])
-            elif pending := pending_since(connection, seq):
+            elif pending := pending_since(connection, "vector", seq):
                 self._exact.apply(add=[], vectors=_empty(self._dimension), remove=pending.removed)
-                for ids, rows in _pages(connection, pending.first_chunk, self._dimension):
+                for ids, rows in _pages(connection, pending.first, self._dimension):
                     self._exact.apply(add=ids, vectors=rows, remove=[])
                 self._exact_seq = pending.seq
         return self._exact
@@ -241,7 +267,7 @@ class ManagedDense:
         self._start_repair()
 
     def _start_repair(self) -> None:
-        if self._stop.is_set() or (self._repair is not None and self._repair.is_alive()):
+        if self._closed or self._stop.is_set() or (self._repair is not None and self._repair.is_alive()):
             return
         self._repair = threading.Thread(target=self._run_repair, name="thresher-dense-repair", daemon=True)
         self._repair.start()
@@ -255,20 +281,24 @@ class ManagedDense:
 
     def _run_repair(self) -> None:
         try:
-            built = self._build(self._check_stop)
+            index, progress = self._build(self._check_stop)
             # The lock may be held by someone who waits for this thread to end.
-            while not self._writing.acquire(timeout=0.1):  # type: ignore[attr-defined]
-                self._check_stop()
+            while not self._writing.acquire(timeout=0.1):
+                if self._stop.is_set():
+                    index.abandon()
+                    raise _Stopped
             try:
-                self._switch(*built)
+                self._switch(index, progress)
             finally:
-                self._writing.release()  # type: ignore[attr-defined]
+                self._writing.release()
             self._generations.keep_only(self.progress.generation, quarantined=True)
             logger.info("Chroma index rebuilt as generation %d", self.progress.generation)
         except _Stopped:
             logger.info("rebuilding the Chroma index was interrupted; it starts again on the next open")
         except Exception:
-            logger.exception("the Chroma index could not be rebuilt; exact search serves, `thresher rebuild` tries again")
+            logger.exception(
+                "the Chroma index could not be rebuilt; exact search serves, `thresher rebuild` tries again"
+            )
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -298,9 +328,16 @@ class ManagedDense:
 
 
 def _pages(connection: sqlite3.Connection, first: int, dimension: int) -> Iterator[tuple[list[int], Vectors]]:
-    rows = connection.execute("SELECT chunk_id, vector FROM vectors WHERE chunk_id >= ? ORDER BY chunk_id", (first,))
+    rows = connection.execute("SELECT id, vector FROM vectors WHERE id >= ? ORDER BY id", (first,))
     while page := rows.fetchmany(_PAGE):
         yield [row[0] for row in page], stack_vectors([row[1] for row in page], dimension)
+
+
+def _expand(found: list[tuple[int, float]], pairs: list[tuple[int, int]], k: int) -> list[tuple[int, float]]:
+    """From (vector id, similarity) to the k best (chunk id, similarity), by way of (vector id, chunk id) pairs."""
+    similarity = dict(found)
+    hits = [(chunk_id, similarity[vector_id]) for vector_id, chunk_id in pairs if vector_id in similarity]
+    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
 
 
 def _empty(dimension: int) -> Vectors:

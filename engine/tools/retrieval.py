@@ -181,7 +181,8 @@ class ReadDocument:
             return parsed
 
         def read() -> list[Hit]:
-            return [Hit(chunk, score=0.0) for chunk in self._read(parsed.doc_id)]
+            chunks = self._scope.collection.read(parsed.doc_id, where=self._scope.where(None))
+            return [Hit(chunk, score=0.0) for chunk in chunks]
 
         hits = await _guarded(read, "Could not read")
         if isinstance(hits, ToolResult):
@@ -205,12 +206,6 @@ class ReadDocument:
             contiguous=True,
             query=parsed.doc_id,
         )
-
-    def _read(self, document_id: str) -> list[Any]:
-        collection = self._scope.collection
-        if self._scope.filters is not None and not collection.matches(document_id, self._scope.where(None)):
-            raise DocumentNotFound(f"no document {document_id!r} within the filter of this search")
-        return collection.read(document_id)
 
     @staticmethod
     def _first_surfaced(document_id: str, hits: list[Hit], editor: Editor) -> int:

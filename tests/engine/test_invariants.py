@@ -102,7 +102,7 @@ def test_invariants_hold_whatever_the_policy_does(
     for turn in trajectory.turns:
         for observation in turn.observations:
             if observation.receipt:
-                known = set(evidence) | {""}
+                known = {record.id for record in trajectory.evidence if record.turn < turn.index}
                 assert set(observation.receipt.get("unknown", ())).isdisjoint(known)
     # 6: the record, written and read back, rebuilds every prompt byte for byte.
     path = tmp_path / "traces.jsonl"

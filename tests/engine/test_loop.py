@@ -49,7 +49,7 @@ async def test_a_search_that_finishes(harbour: Collection) -> None:
     result = await run(
         harbour,
         turn(use("search_corpus", query="engine of the ferry Alma"), reasoning="Start with the ferry."),
-        lambda view: finish(view.live[0].id, justification="It says so.", quotes={view.live[0].id: "engine"}),
+        lambda view: finish(view.live[0].id, justification="It says so.", quotes={view.live[0].id: "Alma"}),
         query="Who made the engine of the Alma?",
     )
     assert result.status == "completed"
@@ -58,7 +58,7 @@ async def test_a_search_that_finishes(harbour: Collection) -> None:
     assert result.justification == "It says so."
     (evidence,) = result.results
     assert evidence.document_id == "ferry.md"
-    assert evidence.spans[0].text == "engine"
+    assert evidence.spans[0].text == "Alma"
     document = harbour.read("ferry.md")
     assert evidence.text in [chunk.text for chunk in document]
     assert result.usage.turns == 2
@@ -74,7 +74,7 @@ async def test_ids_never_shown_are_refused_and_the_search_goes_on(harbour: Colle
     )
     second = trace(result).turns[1].observations[0]
     assert second.outcome == "rejected"
-    assert "never shown: c999" in second.message
+    assert "was ever shown: c999" in second.message
     assert [r.id for r in result.results] == ["c1"]
     assert any("c998" in warning for warning in result.warnings)
 

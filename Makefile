@@ -1,0 +1,63 @@
+# Development tasks. `make demo` and `make test` need nothing but Python 3.11+ and PyPI.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.thresher-installed
+PYTEST := $(BIN)/python -m pytest
+
+# The tests use models that come as packages; nothing may be fetched from elsewhere.
+export HF_HUB_OFFLINE := 1
+export TRANSFORMERS_OFFLINE := 1
+export ANONYMIZED_TELEMETRY := False
+
+.PHONY: help setup demo test lint package typecheck unit test-slow demo-package bench clean
+
+help:
+	@echo "make setup      create $(VENV) and install Thresher with the development tools"
+	@echo "make demo       index the sample corpus and answer a multi-hop question"
+	@echo "make test       lint, type check and the fast tests"
+	@echo "make test-slow  crash loops and other long tests"
+	@echo "make bench      search latency at 100,000 passages"
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer on PATH; name one with PYTHON=…" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $(INSTALLED)
+
+demo: setup
+	$(BIN)/thresher demo
+
+test: lint typecheck unit
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+package: setup
+	rm -rf build
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/installed .
+
+# The source folders become the package `thresher` only when installed, so the installed package is what is checked.
+typecheck: package
+	MYPYPATH=build/installed $(BIN)/mypy -p thresher
+
+unit: setup
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n 2
+
+test-slow: setup
+	OMP_NUM_THREADS=1 $(PYTEST) -m slow
+
+# An editable install hides a module or a data file that the package lacks; this does not.
+demo-package: package
+	PYTHONPATH=build/installed $(BIN)/python -c 'from thresher.api.cli import main; main()' demo
+
+bench: setup
+	$(BIN)/python benchmarks/search_latency.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,91 @@
+"""`demo`: index the sample corpus and answer a question that takes several steps."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thresher.api.cli.common import EffortOption, EmbedderOption, JsonOption, PolicyOption, settings
+from thresher.api.cli.console import clean, note, out, plural
+
+if TYPE_CHECKING:
+    from thresher.train.tasks import Task
+
+QUESTION = "s07"
+"""The sample question asked by default: a plain search finds only one of its two documents."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(demo)
+
+
+def demo(
+    ctx: typer.Context,
+    question: Annotated[str | None, typer.Argument(help="A question of your own about the sample corpus.")] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the index as collection `demo` instead of a temporary one.")
+    ] = False,
+    effort: EffortOption = None,
+    embedder: EmbedderOption = None,
+    policy: PolicyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Index the sample corpus and answer a question.
+
+    The question takes several steps; what the agent searched, kept, pruned and returned is shown.
+    """
+    from thresher.api.cli.progress import ingest_progress
+    from thresher.api.cli.search import exit_code, run_search, show_result
+    from thresher.corpus.collection import Collection
+    from thresher.corpus.embedders import load_embedder
+    from thresher.corpus.paths import MANIFEST, collection_path
+    from thresher.corpus.sync import sync
+    from thresher.engine.requests import SearchRequest
+    from thresher.engine.search import SearchEngine
+    from thresher.train.tasks import load_tasks
+
+    chosen = settings(ctx, effort=effort, embedder=embedder, policy=policy)
+    with ExitStack() as stack:
+        sample = stack.enter_context(as_file(files("thresher.corpus") / "sample"))
+        task = None if question else _sample_task(load_tasks(sample / "queries.jsonl"))
+        text = question or (task.question if task else "")
+        if keep:
+            path = collection_path("demo")
+        else:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thresher-demo-"))) / "demo"
+        model = load_embedder(chosen.embedder)
+        exists = (path / MANIFEST).is_file()
+        collection = stack.enter_context(
+            Collection.open(path, embedder=model) if exists else Collection.create(path, model, name="demo")
+        )
+        with ingest_progress() as on_progress:
+            report = sync(collection, sample / "docs", on_progress=on_progress)
+        stats = collection.stats()
+        note(
+            f"sample corpus: {plural(stats.documents, 'document')} in {plural(stats.chunks, 'passage')} "
+            f"({report.seconds:.1f} s)"
+        )
+        request = SearchRequest(text, effort=chosen.effort, max_results=5)
+        result = run_search(SearchEngine(collection, chosen.policy), request, save=chosen.save_traces)
+    show_result(result, with_trace=True, as_json=json, saved=chosen.save_traces, brief=True)
+    if task is not None and not json:
+        _compare(task, {item.document_id for item in result.results})
+    raise typer.Exit(exit_code(result))
+
+
+def _sample_task(tasks: list[Task]) -> Task:
+    return next((task for task in tasks if task.id == QUESTION), tasks[0])
+
+
+def _compare(task: Task, returned: set[str]) -> None:
+    """Hold the result against the sample's own answer."""
+    console = out()
+    console.print(f"\nexpected answer: {clean(task.answers[0])}")
+    for document_id in task.gold_ids:
+        console.print(f"  {'found ' if document_id in returned else 'MISSED'}  {document_id}")

@@ -1,0 +1,48 @@
+"""`serve`: the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from thresher.api.cli.common import JsonOption, PolicyOption, require_collection, settings
+from thresher.api.cli.console import ExitCode, emit, err
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(serve)
+
+
+def serve(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option("--host", help="Address to bind (default: 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to bind (default: 8420); 0: a free one.")] = None,
+    collections: Annotated[
+        list[str] | None,
+        typer.Option("--collection", "-c", metavar="NAME", help="Serve only this one; may be repeated. (default: all)"),
+    ] = None,
+    policy: PolicyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Serve the HTTP API. The server owns the collections it has opened until it stops.
+
+    An address that other machines can reach needs THRESHER_API_KEY.
+    """
+    from thresher.api.http.run import run
+
+    only = tuple(dict.fromkeys(collections or ()))
+    chosen = settings(ctx, host=host, port=port, collection=only[0] if only else None, policy=policy)
+    for name in only:
+        require_collection(name)
+
+    def ready(url: str) -> None:
+        if json:
+            emit({"object": "server", "url": url})
+        err().print(f"serving on {url} (Ctrl-C stops)")
+
+    try:
+        run(chosen, only=only, on_ready=ready)
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None

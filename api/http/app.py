@@ -1,0 +1,126 @@
+"""The application: `POST /v1/search` and `GET /healthz`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request
+
+from thresher.api.config import Settings
+from thresher.api.errors import ApiError
+from thresher.api.http.errors import install_error_handlers
+from thresher.api.http.guard import Guard, check_bind
+from thresher.api.http.models import SearchBody
+from thresher.api.http.registry import Registry
+from thresher.api.schema import SearchResponse, search_response
+from thresher.api.traces import save_trace
+from thresher.engine.requests import SearchRequest
+from thresher.engine.search import PolicyFactory
+
+
+def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: PolicyFactory | None = None) -> FastAPI:
+    """Make the application. It opens collections lazily and closes them when it shuts down.
+
+    Args:
+        only: serve these collections and no others; empty: all of them.
+        policy: search with this policy instead of the one that the settings name.
+
+    Raises:
+        ConfigError: the settings bind an address that others can reach and have no key.
+        InvalidRequest: there is no such policy.
+    """
+    api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    check_bind(settings.host, api_key)
+    registry = Registry(policy or settings.policy, only=only)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        registry.close()
+
+    app = FastAPI(
+        title="Thresher",
+        summary="Agentic search and retrieval over your own documents.",
+        version=version("thresher"),
+        lifespan=lifespan,
+        docs_url=None,  # the bundled pages load scripts from a public CDN
+        redoc_url=None,
+    )
+    install_error_handlers(app)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Whether the process answers. Opens nothing."""
+        return {"status": "ok"}
+
+    @app.post("/v1/search")
+    async def search(body: SearchBody, request: Request) -> SearchResponse:
+        """Search a collection over several turns; answers with ranked evidence and how the search ended."""
+        name = _collection(body, settings)
+        search_request = _search_request(body, settings)
+        engine = await registry.engine(name)
+        cancel = asyncio.Event()
+        watcher = asyncio.create_task(_cancel_on_disconnect(request, cancel))
+        try:
+            result = await engine.search(search_request, cancel=cancel)
+        finally:
+            watcher.cancel()
+        if settings.save_traces and result.trajectory is not None:
+            await asyncio.to_thread(save_trace, result.trajectory)
+        return search_response(result, include_trace=body.include_trace)
+
+    app.add_middleware(Guard, api_key=api_key, max_body_bytes=settings.max_body_bytes)
+    return app
+
+
+async def _cancel_on_disconnect(request: Request, cancel: asyncio.Event) -> None:
+    """End a search that nobody waits for any more."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    cancel.set()
+
+
+def _collection(body: SearchBody, settings: Settings) -> str:
+    _refuse_what_is_not_there(body)
+    if body.collections is None:
+        return settings.collection
+    if len(body.collections) != 1:
+        message = f"collections must name exactly one collection for now, got {len(body.collections)}"
+        raise ApiError(422, "unsupported", message, param="collections")
+    return body.collections[0]
+
+
+def _refuse_what_is_not_there(body: SearchBody) -> None:
+    """Say so at once where a field asks for something this release cannot do."""
+    if body.sources is not None and body.sources != ["corpus"]:
+        if not body.sources:
+            raise ApiError(422, "invalid_field", 'sources is empty; leave it out, or send ["corpus"]', param="sources")
+        message = 'no web provider is configured; send sources ["corpus"] or leave it out'
+        if "web" not in body.sources:
+            message = 'sources must be ["corpus"], each source once'
+        raise ApiError(422, "unsupported", message, param="sources")
+    for name, advice in _NOT_YET.items():
+        if getattr(body, name):
+            raise ApiError(422, "unsupported", f"{name} is not supported yet; {advice}", param=name)
+
+
+_NOT_YET = {
+    "include_answer": "send false, and write the answer from the returned passages",
+    "stream": "send false; the response comes when the search has ended",
+    "background": "send false, and bound the wait with deadline_s",
+}
+
+
+def _search_request(body: SearchBody, settings: Settings) -> SearchRequest:
+    return SearchRequest(
+        body.query,
+        effort=body.effort or settings.effort,
+        max_results=body.max_results or settings.max_results,
+        max_turns=body.max_turns or settings.max_turns,
+        max_tokens=body.max_tokens or settings.max_tokens,
+        deadline_s=body.deadline_s or settings.deadline_s,
+        filters=body.filters,
+    )

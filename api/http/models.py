@@ -1,0 +1,29 @@
+"""The body of a search request, exactly as the API documents it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from thresher.engine.requests import MAX_QUERY_CHARACTERS, MIN_CONTEXT_TOKENS, Effort
+
+
+class SearchBody(BaseModel):
+    """`POST /v1/search`. Fields left out take the server's settings; unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    query: str = Field(min_length=1, max_length=MAX_QUERY_CHARACTERS, description="The question.")
+    collections: list[str] | None = Field(None, description="Exactly one collection for now.")
+    sources: list[Literal["corpus", "web"]] | None = Field(None, description="Only corpus for now.")
+    effort: Effort | None = Field(None, description="minimal is one hybrid search without a policy.")
+    max_results: int | None = Field(None, ge=1, le=100)
+    max_tokens: int | None = Field(None, ge=MIN_CONTEXT_TOKENS, description="Size of the context in tokens.")
+    max_turns: int | None = Field(None, ge=1)
+    deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    filters: dict[str, Any] | None = Field(None, description="Metadata filter; null is no filter.")
+    include_answer: bool = False
+    include_trace: bool = False
+    stream: bool = False
+    background: bool = False

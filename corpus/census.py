@@ -1,0 +1,47 @@
+"""Counts, sizes and the state of a collection's indexes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from thresher.corpus.info import CollectionStats
+from thresher.corpus.lexical.managed import ManagedLexical
+from thresher.corpus.manifest import Manifest
+from thresher.corpus.record.documents import chunk_count, document_count
+from thresher.corpus.record.oplog import last_seq
+from thresher.corpus.record.sources import count_by_status
+from thresher.corpus.record.store import Store
+from thresher.corpus.vectors.managed import ManagedDense
+
+
+def take_stats(
+    path: Path, manifest: Manifest, store: Store, lexical: ManagedLexical, dense: ManagedDense
+) -> CollectionStats:
+    """The state of a collection now."""
+    backend, reason = dense.backend
+    progress = {"lexical": lexical.progress, "dense": dense.progress}
+    with store.read() as connection:
+        newest = last_seq(connection)
+        return CollectionStats(
+            documents=document_count(connection),
+            chunks=chunk_count(connection),
+            sources=count_by_status(connection),
+            bytes_on_disk=_bytes_under(path),
+            embedder=manifest.embedder,
+            last_seq=newest,
+            applied_seq={name: own.applied_seq for name, own in progress.items()},
+            pending=max(newest - own.applied_seq for own in progress.values()),
+            dense=backend,
+            dense_reason=reason,
+            faults=tuple(f"{name}: {own.fault}" for name, own in progress.items() if own.fault),
+        )
+
+
+def _bytes_under(path: Path) -> int:
+    total = 0
+    for file in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            if file.is_file():
+                total += file.stat().st_size
+    return total

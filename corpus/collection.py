@@ -1,0 +1,507 @@
+"""A collection: one private corpus of one tenant, in one directory, owned by one process.
+
+The order of every write: one SQLite transaction with an operation row (the durable point), then BM25, then Chroma, then
+the record of how far each has come. A crash in between is made good on the next open by replaying the difference.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Collection as AbstractCollection
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from thresher.corpus.census import take_stats
+from thresher.corpus.documents import Chunk, Hit, PreparedDocument, Source, Vectors
+from thresher.corpus.embedders.base import Embedder
+from thresher.corpus.errors import CollectionClosed, CorpusError, DocumentNotFound, InvalidQuery
+from thresher.corpus.filters import Filter
+from thresher.corpus.grep import grep
+from thresher.corpus.info import CollectionStats, DocumentInfo, RebuildReport, VerifyReport
+from thresher.corpus.layout import lay_out
+from thresher.corpus.lexical.analyzer import ANALYZER_VERSION
+from thresher.corpus.lexical.managed import ManagedLexical
+from thresher.corpus.lock import DirectoryLock
+from thresher.corpus.manifest import RECORDED_EMBEDDER, Manifest, read_manifest, settle_embedder
+from thresher.corpus.paths import DATABASE, require_collection
+from thresher.corpus.queries import QueryVectors
+from thresher.corpus.record import documents as rows
+from thresher.corpus.record import sources as source_rows
+from thresher.corpus.record.change import Change, checked
+from thresher.corpus.record.oplog import prune_tombstones, save_progress
+from thresher.corpus.record.store import Store
+from thresher.corpus.search import HybridSearch
+from thresher.corpus.vectors.managed import EXACT_BELOW, ManagedDense
+from thresher.corpus.verify import find_problems
+
+logger = logging.getLogger(__name__)
+
+_DOCUMENTS_PAGE = 500
+_BULK_CHUNKS = 1_000
+
+
+class Collection:
+    """Thread-safe. Reads see a consistent snapshot; writes are durable when they return."""
+
+    def __init__(
+        self, path: Path, embedder: Embedder, manifest: Manifest, lock: DirectoryLock, store: Store, exact_below: int
+    ) -> None:
+        """Use `create` or `open`."""
+        self.path = path
+        self.embedder = embedder
+        self.manifest = manifest
+        self._lock = lock
+        self._writing = threading.RLock()
+        self._closed = False
+        self._bulk = 0
+        self._unfollowed = 0
+        self._query_vectors = QueryVectors(embedder)
+        self._store = store
+        try:
+            with self._store.write() as connection:
+                prune_tombstones(connection)
+            self._lexical = ManagedLexical(self._store, path / "tantivy", rebuild=manifest.analyzer != ANALYZER_VERSION)
+            if manifest.analyzer != ANALYZER_VERSION:
+                self.manifest = manifest.with_analyzer(ANALYZER_VERSION)
+                self.manifest.write(path)
+            self._dense = ManagedDense(
+                self._store, path / "chroma", manifest.embedder.dimension, self._writing, exact_below=exact_below
+            )
+            with self._store.write() as connection:
+                save_progress(connection, "lexical", self._lexical.progress)
+        except BaseException:
+            self._store.close()
+            raise
+        self._search = HybridSearch(self._store, self._dense, self._lexical)
+
+    @classmethod
+    def create(
+        cls, path: Path, embedder: Embedder, *, name: str | None = None, exact_below: int = EXACT_BELOW
+    ) -> Collection:
+        """Lay out a new collection in `path` and open it.
+
+        Raises:
+            CollectionExists: there is one already.
+            CollectionLocked: another process is creating it.
+        """
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = DirectoryLock(path)
+        try:
+            manifest = lay_out(path, embedder.info, name)
+            return cls(path, embedder, manifest, lock, Store(path / DATABASE), exact_below)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, path: Path, *, embedder: Embedder | None = None, exact_below: int = EXACT_BELOW) -> Collection:
+        """Open an existing collection; without an embedder, the manifest says which to load.
+
+        Raises:
+            CollectionNotFound: nothing there.
+            CollectionLocked: it is open elsewhere; has the owner's pid.
+            CollectionMismatch: its vectors come from another embedder.
+            CollectionDamaged: its record cannot be read; says what to do.
+        """
+        path = Path(path)
+        require_collection(path)
+        lock = DirectoryLock(path)
+        store: Store | None = None
+        try:
+            manifest = read_manifest(path)
+            store = Store(path / DATABASE)
+            manifest = settle_embedder(manifest, store.meta(RECORDED_EMBEDDER), path)
+            if embedder is None:
+                # Not before the lock: loading a model only to find the directory taken wastes seconds.
+                from thresher.corpus.embedders import load_embedder
+
+                embedder = load_embedder(manifest.embedder.spec)
+            manifest.check_embedder(embedder.info, path)
+            return cls(path, embedder, manifest, lock, store, exact_below)
+        except BaseException:
+            if store is not None:
+                store.close()
+            lock.release()
+            raise
+
+    @property
+    def name(self) -> str:
+        """The collection's name."""
+        return self.manifest.name
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every index and give the directory up. Safe to call twice."""
+        with self._writing:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._dense.close()
+            self._lexical.close()
+            with suppress(CollectionClosed), self._store.write() as connection:
+                prune_tombstones(connection)
+        finally:
+            try:
+                self._store.close()
+            finally:
+                self._lock.release()
+
+    # Writes
+
+    def upsert(self, documents: Sequence[PreparedDocument], *, source_id: str) -> None:
+        """Insert documents, or replace them whole, as one transaction. When this returns they can be found.
+
+        NUL characters and lone surrogates are stored as U+FFFD.
+
+        Raises:
+            ValueError: spans, hashes and vectors of a document do not fit each other or the collection.
+        """
+        documents = [checked(prepared, self.manifest.embedder.dimension) for prepared in documents]
+        if not documents:
+            return
+        with self._writing:
+            self._check_open()
+            with self._store.write() as connection:
+                change = Change(connection, "upsert")
+                for prepared in documents:
+                    change.put(prepared, source_id)
+                change.finish()
+            self._follow(sum(len(prepared.spans) for prepared in documents))
+
+    @contextmanager
+    def bulk(self) -> Iterator[None]:
+        """For many small writes: each is as durable as ever, but the derived indexes follow in larger steps.
+
+        Committing BM25 and Chroma costs about 30 ms however little there is to commit. Inside this block they follow
+        every 1,000 chunks and at its end, so a search may not find the newest documents until then; it never shows
+        deleted ones. After a crash the next open makes up for what is missing.
+        """
+        with self._writing:
+            self._bulk += 1
+        try:
+            yield
+        finally:
+            with self._writing:
+                self._bulk -= 1
+                if not self._bulk and not self._closed:
+                    self._follow()
+
+    def delete_documents(self, document_ids: AbstractCollection[str]) -> int:
+        """Delete documents; unknown ids are ignored. Returns how many there were."""
+        with self._writing:
+            self._check_open()
+            with self._store.write() as connection:
+                keys = rows.keys_of(connection, document_ids)
+                _remove(connection, "delete", keys)
+            if keys:
+                self._follow()
+            return len(keys)
+
+    def finish_source(self, source: Source, *, keep: AbstractSet[str]) -> int:
+        """Delete the source's documents that are not in `keep` and write its row, in one transaction.
+
+        The counts in `source` are ignored: a source's documents and chunks are counted when it is read.
+        Returns how many documents were deleted.
+        """
+        with self._writing:
+            self._check_open()
+            with self._store.write() as connection:
+                keys = rows.keys_of_source(connection, source.id, keep=keep)
+                _remove(connection, "finish_source", keys)
+                source_rows.put_source(connection, source)
+            if keys:
+                self._follow()
+            return len(keys)
+
+    def remove_sources(self, source_ids: AbstractCollection[str]) -> int:
+        """Delete sources and their documents. Returns how many documents there were."""
+        with self._writing:
+            self._check_open()
+            with self._store.write() as connection:
+                keys = [key for source_id in source_ids for key in rows.keys_of_source(connection, source_id)]
+                _remove(connection, "remove_sources", keys)
+                source_rows.drop_sources(connection, source_ids)
+            if keys:
+                self._follow()
+            return len(keys)
+
+    # Reads
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        candidates: int = 50,
+        where: Filter | None = None,
+        exclude: AbstractSet[int] = frozenset(),
+        vector: Vectors | None = None,
+    ) -> list[Hit]:
+        """The best passages for a query: dense and BM25 candidates, fused by reciprocal rank.
+
+        Args:
+            query: any text; no syntax.
+            limit: how many hits.
+            candidates: how many each ranking contributes, at least `limit`.
+            exclude: chunk ids to leave out; the list is still filled up to `limit`, and ranks still count them.
+            vector: the query's vector, shape (dimension,), if the caller has it.
+
+        Raises:
+            InvalidQuery: the query is blank, or the filter compares text with a number.
+        """
+        if not query.strip():
+            raise InvalidQuery("the query is blank: say what to look for")
+        if limit < 1:
+            raise InvalidQuery(f"limit must be at least 1, got {limit}")
+        self._check_open()
+        if vector is None:
+            vector = self.query_vectors([query])[0]
+        return self._search(
+            query,
+            np.ascontiguousarray(vector, dtype=np.float32),
+            limit=limit,
+            candidates=candidates,
+            where=where,
+            exclude=exclude,
+        )
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        limit: int = 5,
+        where: Filter | None = None,
+        exclude: AbstractSet[int] = frozenset(),
+        deadline_s: float = 2.0,
+        ignore_case: bool = False,
+    ) -> list[Hit]:
+        """Chunks that an RE2 pattern matches, by document id, then position.
+
+        Raises:
+            InvalidQuery: the pattern is empty or not RE2.
+            SearchTimeout: the deadline passed.
+        """
+        if limit < 1:
+            raise InvalidQuery(f"limit must be at least 1, got {limit}")
+        with self._store.read() as connection:
+            return grep(
+                connection,
+                pattern,
+                limit=limit,
+                where=where,
+                exclude=exclude,
+                deadline_s=deadline_s,
+                ignore_case=ignore_case,
+            )
+
+    def read(self, document_id: str, *, where: Filter | None = None) -> list[Chunk]:
+        """A document's chunks in order.
+
+        Raises:
+            DocumentNotFound: no live document has that id, or the filter keeps it out.
+        """
+        with self._store.read() as connection:
+            chunks = rows.read_document(connection, document_id)
+            if chunks is not None and where is not None:
+                passing = rows.live_chunks(connection, [chunk.id for chunk in chunks], where)
+                chunks = [chunk for chunk in chunks if chunk.id in passing] or None
+        if chunks is None:
+            raise DocumentNotFound(
+                f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
+            )
+        return chunks
+
+    def text(self, document_id: str) -> str:
+        """A document's whole text, as stored.
+
+        Raises:
+            DocumentNotFound: no live document has that id.
+        """
+        with self._store.read() as connection:
+            text = rows.document_text(connection, document_id)
+        if text is None:
+            raise DocumentNotFound(
+                f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
+            )
+        return text
+
+    def chunks(self, chunk_ids: Sequence[int]) -> list[Chunk]:
+        """The live chunks among `chunk_ids`, in the order given."""
+        with self._store.read() as connection:
+            found = rows.load_chunks(connection, chunk_ids)
+        return [found[i] for i in chunk_ids if i in found]
+
+    def vectors(self, chunk_ids: Sequence[int]) -> Vectors:
+        """Stored vectors, shape (len(chunk_ids), dimension), in the order given.
+
+        Raises:
+            KeyError: a chunk is not live.
+        """
+        dimension = self.manifest.embedder.dimension
+        if not chunk_ids:
+            return np.zeros((0, dimension), dtype=np.float32)
+        with self._store.read() as connection:
+            vector_of = {chunk_id: vector_id for vector_id, chunk_id in rows.vectors_of(connection, chunk_ids)}
+            ids, matrix = rows.load_vectors(connection, list(vector_of.values()), dimension)
+        place = {vector_id: i for i, vector_id in enumerate(ids)}
+        return matrix[[place[vector_of[chunk_id]] for chunk_id in chunk_ids]]
+
+    def known_vectors(self, embed_hashes: AbstractCollection[str]) -> dict[str, Vectors]:
+        """The embedding cache: for each hash of a stored chunk, its vector of shape (dimension,)."""
+        with self._store.read() as connection:
+            return rows.known_vectors(connection, embed_hashes)
+
+    def document(self, document_id: str) -> DocumentInfo | None:
+        """A document without its text, or None."""
+        with self._store.read() as connection:
+            return next((info for _, info in rows.iterate_documents(connection, document_id=document_id)), None)
+
+    def documents(self, *, source_id: str | None = None) -> Iterator[DocumentInfo]:
+        """Documents (of one source) in the order in which they first came. Holds no transaction between pages."""
+        after = 0
+        while True:
+            page: list[tuple[int, DocumentInfo]] = []
+            with self._store.read() as connection:
+                for item in rows.iterate_documents(connection, source_id=source_id, after=after):
+                    page.append(item)
+                    if len(page) == _DOCUMENTS_PAGE:
+                        break
+            if not page:
+                return
+            yield from (info for _, info in page)
+            after = page[-1][0]
+
+    def document_hashes(self, document_ids: AbstractCollection[str]) -> dict[str, str]:
+        """Content hashes of the live documents among `document_ids`."""
+        with self._store.read() as connection:
+            return rows.document_hashes(connection, document_ids)
+
+    def sources(self, *, root: str | None = None) -> list[Source]:
+        """Sources (of one root), by id, with the documents and chunks they have now."""
+        with self._store.read() as connection:
+            return source_rows.load_sources(connection, root=root)
+
+    def source(self, source_id: str) -> Source | None:
+        """One source, or None."""
+        with self._store.read() as connection:
+            return source_rows.load_source(connection, source_id)
+
+    def query_vectors(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of short texts as queries, shape (len(texts), dimension); recent ones come from a cache."""
+        self._check_open()
+        return self._query_vectors(texts)
+
+    def analyze(self, text: str) -> list[str]:
+        """The terms by which BM25 searches a text, each once, in order."""
+        self._check_open()
+        return self._lexical.analyze(text)
+
+    def document_frequency(self, terms: Sequence[str]) -> list[int]:
+        """In how many chunks each term occurs; terms as `analyze` gives them. May run slightly high."""
+        self._check_open()
+        return self._lexical.document_frequency(terms)
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks are live."""
+        with self._store.read() as connection:
+            return rows.chunk_count(connection)
+
+    # Care
+
+    def stats(self) -> CollectionStats:
+        """Counts, sizes and the state of the derived indexes."""
+        return take_stats(self.path, self.manifest, self._store, self._lexical, self._dense)
+
+    def verify(self) -> VerifyReport:
+        """Cross-check the record, its trigram index, BM25 and Chroma. Writes wait meanwhile."""
+        with self._writing:
+            self._check_open()
+            report = find_problems(self._store, self._lexical, self._dense)
+            self._save_progress()
+            return report
+
+    def rebuild(self) -> RebuildReport:
+        """Build every derived index anew from the record and switch to it. Searches go on meanwhile."""
+        started = time.monotonic()
+        self._check_open()
+        with self._writing:
+            with self._store.write() as connection:
+                connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+            self._lexical.rebuild()
+        self._dense.rebuild()
+        return RebuildReport(
+            chunks=self.chunk_count,
+            seconds=time.monotonic() - started,
+            generations={
+                "lexical": self._lexical.progress.generation,
+                "dense": self._dense.progress.generation,
+            },
+        )
+
+    def compact(self) -> RebuildReport:
+        """Rebuild everything derived and rewrite the record, so that no byte of deleted text stays in the directory.
+
+        Run it while nobody searches: a search that is under way keeps old pages in the write-ahead log.
+        """
+        report = self.rebuild()
+        with self._writing:
+            self._store.vacuum()
+        return report
+
+    def wait_for_repair(self, timeout_s: float | None = None) -> bool:
+        """Wait for a Chroma rebuild that runs in the background; whether Chroma is in order then."""
+        return self._dense.wait_for_repair(timeout_s)
+
+    def _follow(self, written: int = 0) -> None:
+        """Bring the derived indexes level with the record. The write already stands, whatever happens here."""
+        self._unfollowed += written
+        if self._bulk and self._unfollowed < _BULK_CHUNKS:
+            return
+        self._unfollowed = 0
+        try:
+            self._lexical.catch_up()
+        except Exception as error:
+            logger.warning("BM25 index could not be updated (%s); rebuilding it", error)
+            try:
+                self._lexical.rebuild()
+            except Exception as failure:
+                raise CorpusError(
+                    f"the write is safe in the record, but the BM25 index cannot be updated ({failure}): "
+                    "open the collection again, or run `thresher rebuild`"
+                ) from failure
+        self._dense.catch_up()
+        self._save_progress()
+
+    def _save_progress(self) -> None:
+        with self._store.write() as connection:
+            save_progress(connection, "lexical", self._lexical.progress)
+            save_progress(connection, "dense", self._dense.progress)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CollectionClosed(f"collection {self.name!r} is closed; open it again")
+
+
+def _remove(connection: sqlite3.Connection, kind: str, keys: Sequence[int]) -> None:
+    if keys:
+        change = Change(connection, kind)
+        change.remove(keys)
+        change.finish()

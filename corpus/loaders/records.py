@@ -1,0 +1,162 @@
+"""JSON and JSONL: a document a record.
+
+A record's id, title, text and address are taken from the usual field names; its other scalar fields become metadata,
+which filters can use. A record without a text field is shown as `key: value` lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thresher.corpus.documents import Document
+from thresher.corpus.errors import LoaderError
+from thresher.corpus.loaders.base import NoText, file_uri, make_document, normalise, one_line
+from thresher.corpus.loaders.encoding import decode
+
+ID_FIELDS = ("id", "_id", "doc_id")
+TEXT_FIELDS = ("text", "content", "body", "page_content")
+URI_FIELDS = ("url", "uri")
+# Longer strings are text, not metadata: they would travel with every chunk and could not be searched.
+LONGEST_VALUE = 1000
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that was left out, and why. It takes a document's place in the stream."""
+
+    place: str
+    reason: str
+
+
+def load_jsonl(path: Path, *, source_id: str) -> Iterator[Document | BadRecord]:
+    """A document a line, read as a stream. Blank lines are passed over; broken ones come out as `BadRecord`."""
+    number = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(_lines(file), start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield BadRecord(f"line {number}", f"not JSON: {error}")
+                continue
+            yield _document(record, path, source_id, f"L{number}", f"line {number}")
+    if number == 0:
+        raise NoText("the file is empty")
+
+
+def load_json(data: bytes, path: Path, *, source_id: str) -> Iterator[Document | BadRecord]:
+    """A document for each object of a list; anything else is one document.
+
+    Raises:
+        LoaderError: it is not JSON.
+        NoText: it holds nothing.
+    """
+    text = decode(data)
+    if not text.strip():
+        raise NoText("the file is empty" if not data else "the file holds only whitespace")
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise LoaderError(f"the file is not JSON: {error}") from error
+    except RecursionError as error:
+        raise LoaderError("the JSON is nested too deeply") from error
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for number, item in enumerate(value, start=1):
+            yield _document(item, path, source_id, str(number), f"record {number}")
+        return
+    record = value if isinstance(value, dict) else {"": value}
+    yield _document(record, path, source_id, "", "the file", identifier=source_id)
+
+
+def _lines(file: Iterable[bytes]) -> Iterator[str]:
+    """Decoded lines. JSON is UTF-8 by its standard; a line that is not gets the same guess as any text."""
+    for number, line in enumerate(file):
+        raw = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError:
+            yield raw.decode("cp1252", "replace")
+
+
+def _document(
+    record: Any, path: Path, source_id: str, fragment: str, place: str, *, identifier: str = ""
+) -> Document | BadRecord:
+    if not isinstance(record, dict):
+        return BadRecord(place, "not an object with named fields")
+    fields = {str(key): value for key, value in record.items()}
+    if not identifier:
+        identifier = normalise(_take(fields, ID_FIELDS, (str, int)))
+        fragment = identifier or fragment
+    title = one_line(normalise(_take(fields, ("title",), (str,))))
+    uri = _take(fields, URI_FIELDS, (str,)).strip()
+    text = normalise(_take(fields, TEXT_FIELDS, (str,)))
+    nested = fields.pop("metadata", None)
+    metadata: dict[str, Scalar] = {}
+    long: dict[str, str] = {}
+    for key, value in _flatten({**fields, **(nested if isinstance(nested, Mapping) else {})}):
+        if isinstance(value, str) and len(value) > LONGEST_VALUE:
+            long[key] = value
+        else:
+            metadata[key] = value
+    if not text.strip():
+        text = "\n".join(
+            f"{key}: {_shown(value)}" if key else _shown(value) for key, value in {**metadata, **long}.items()
+        )
+    elif long:
+        text = "\n\n".join([text, *(f"{key}: {value}" for key, value in long.items())])
+    text = normalise(text)
+    if not text.strip():
+        return BadRecord(place, f"no text: none of {', '.join(TEXT_FIELDS)} and no other field with a value")
+    return make_document(
+        identifier=identifier or f"{source_id}#{fragment}",
+        uri=uri or file_uri(path, fragment),
+        title=title,
+        text=text,
+        metadata=metadata,
+    )
+
+
+def _take(fields: dict[str, Any], names: tuple[str, ...], kinds: tuple[type, ...]) -> str:
+    """The first field of that name with a value of that kind, taken out of `fields`."""
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, kinds) and not isinstance(value, bool) and str(value).strip():
+            del fields[name]
+            return str(value)
+    return ""
+
+
+def _flatten(fields: Mapping[str, Any]) -> Iterator[tuple[str, Scalar]]:
+    """Scalars by dotted key; lists of scalars joined by commas; null left out."""
+    stack = list(reversed(list(fields.items())))
+    while stack:
+        key, value = stack.pop()
+        if isinstance(value, str):
+            if value.strip():
+                yield normalise(key), normalise(value)
+        elif isinstance(value, bool | int | float):
+            yield normalise(key), value
+        elif isinstance(value, Mapping):
+            stack.extend(
+                (f"{key}.{name}" if key else str(name), inner) for name, inner in reversed(list(value.items()))
+            )
+        elif isinstance(value, list):
+            if all(isinstance(item, str | int | float) for item in value):
+                if value:
+                    yield normalise(key), normalise(", ".join(_shown(item) for item in value))
+            else:
+                stack.extend(
+                    (f"{key}.{place}" if key else str(place), inner)
+                    for place, inner in reversed(list(enumerate(value, 1)))
+                )
+
+
+def _shown(value: Scalar) -> str:
+    return json.dumps(value) if isinstance(value, bool) else str(value)

@@ -1,0 +1,66 @@
+"""Term statistics of the collection: which words of a question carry it, and how much of it a text covers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from thresher.corpus.documents import Vectors
+from thresher.engine.policies.builtin.questions import FUNCTION
+
+Terms = frozenset[str]
+
+
+class Corpus(Protocol):
+    """What the policy knows of a collection beside what its tools show it: statistics, and vectors of shown chunks."""
+
+    @property
+    def chunk_count(self) -> int:
+        """Number of live chunks."""
+
+    def analyze(self, text: str) -> list[str]:
+        """The terms of a text, as the BM25 index sees them."""
+
+    def document_frequency(self, terms: Sequence[str]) -> list[int]:
+        """In how many chunks each analyzed term occurs."""
+
+    def query_vectors(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of short strings, shape (len(texts), dimension)."""
+
+    def vectors(self, chunk_ids: Sequence[int]) -> Vectors:
+        """Stored vectors of chunks, shape (len(chunk_ids), dimension)."""
+
+
+class Lexical:
+    """Analyzed terms and their idf, remembered for one search."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._size = corpus.chunk_count
+        self._terms: dict[str, Terms] = {}
+        self._idf: dict[str, float] = {}
+
+    def terms(self, text: str) -> Terms:
+        """The distinct terms of a text."""
+        if text not in self._terms:
+            self._terms[text] = frozenset(self._corpus.analyze(text))
+        return self._terms[text]
+
+    def content(self, text: str) -> Terms:
+        """The terms of a text without function words."""
+        return self.terms(text) - FUNCTION
+
+    def idf(self, term: str) -> float:
+        """log(1 + (N + ½) / (df + ½)): always positive, largest for terms that the collection has never seen."""
+        if term not in self._idf:
+            (frequency,) = self._corpus.document_frequency([term])
+            self._idf[term] = math.log(1 + (self._size + 0.5) / (frequency + 0.5))
+        return self._idf[term]
+
+    def coverage(self, wanted: Terms, *texts: Terms) -> float:
+        """Share of the idf mass of `wanted` that the texts hold together, 0 to 1."""
+        # Sorted, since sums of floats depend on order and sets have none.
+        weights = [(self.idf(term), any(term in text for text in texts)) for term in sorted(wanted)]
+        total = sum(weight for weight, _ in weights)
+        return sum(weight for weight, covered in weights if covered) / total if total else 0.0

@@ -1,0 +1,54 @@
+"""What one passage says about the next: the names it holds, and whether it holds a given name."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+from thresher.engine.policies.builtin.questions import FUNCTION, mentions
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(])")
+_QUALIFIER = re.compile(r"\s*\([^)]*\)\s*$")
+
+
+@lru_cache(maxsize=65_536)
+def fold(text: str) -> str:
+    """Text without case, accents and punctuation, padded for whole-word containment: " tekeze river "."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    plain = "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
+    return " " + " ".join(re.findall(r"[^\W_]+", plain)) + " "
+
+
+def bare_title(title: str) -> str:
+    """A title without its qualifier: "Brand (play)" is "Brand"."""
+    return _QUALIFIER.sub("", title)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a passage; each is an exact part of it."""
+    return _SENTENCE.split(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A name in a passage, the sentence it stands in ("" for the title), and its place in reading order."""
+
+    name: str
+    sentence: str
+    position: int
+
+
+@lru_cache(maxsize=16_384)
+def entities(title: str, text: str) -> tuple[Entity, ...]:
+    """The names of a passage in reading order, its title first, each once."""
+    bare = bare_title(title)
+    found: dict[str, Entity] = {fold(bare): Entity(bare, "", 0)} if bare else {}
+    for sentence in sentences(text):
+        for span in mentions(sentence):
+            name = span.of(sentence)
+            key = fold(name)
+            if len(key) >= 4 and key.strip() not in FUNCTION and key not in found:
+                found[key] = Entity(name, sentence, len(found) + (0 if bare else 1))
+    return tuple(found.values())

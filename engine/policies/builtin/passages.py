@@ -1,0 +1,91 @@
+"""What the policy remembers of one search: every passage it was shown, in the forms that it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from thresher.context import Evidence
+from thresher.corpus.documents import Vectors
+from thresher.corpus.embedders.base import embedding_input
+from thresher.engine.policies.builtin.lexical import Corpus, Lexical, Terms
+from thresher.engine.policies.builtin.links import bare_title, fold
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """A shown chunk. `first` is its fused score under the question itself, 0 when only a later query found it."""
+
+    id: str
+    title: str
+    text: str
+    vector: Vectors
+    terms: Terms
+    first: float
+
+    @cached_property
+    def folded(self) -> str:
+        """Title and text, folded."""
+        return fold(f"{self.title} . {self.text}")
+
+    @cached_property
+    def folded_title(self) -> str:
+        """The title without its qualifier, folded."""
+        return fold(bare_title(self.title))
+
+    def names(self, folded: str) -> bool:
+        """Whether a folded phrase stands in it as whole words."""
+        return len(folded) > 2 and folded in self.folded
+
+
+class Passages:
+    """Passages in order of arrival. Pruning the context never touches them."""
+
+    def __init__(self, corpus: Corpus, lexical: Lexical, question: str) -> None:
+        self._corpus = corpus
+        self._lexical = lexical
+        self._question = question
+        self._by_id: dict[str, Passage] = {}
+        self._matrix: Vectors | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def all(self) -> list[Passage]:
+        """Every passage, in order of arrival."""
+        return list(self._by_id.values())
+
+    @property
+    def matrix(self) -> Vectors:
+        """Vectors of all passages, shape (len(self), dimension)."""
+        if self._matrix is None:
+            self._matrix = np.stack([passage.vector for passage in self._by_id.values()])
+        return self._matrix
+
+    def learn(self, store: Iterable[Evidence]) -> int:
+        """Take up evidence that is new; returns how much that was."""
+        new = [evidence for evidence in store if evidence.id not in self._by_id]
+        for evidence, vector in zip(new, self._vectors(new), strict=True):
+            self._by_id[evidence.id] = Passage(
+                id=evidence.id,
+                title=evidence.title,
+                text=evidence.text,
+                vector=vector,
+                terms=self._lexical.terms(f"{evidence.title}\n{evidence.text}"),
+                first=evidence.score if evidence.query == self._question else 0.0,
+            )
+            self._matrix = None
+        return len(new)
+
+    def _vectors(self, new: list[Evidence]) -> Iterable[Vectors]:
+        """Stored vectors for corpus chunks; what has none (a web page, a chunk deleted meanwhile) is embedded."""
+        if all(evidence.source == "corpus" for evidence in new):
+            try:
+                return self._corpus.vectors([int(evidence.chunk_id) for evidence in new])
+            except KeyError:
+                pass
+        return self._corpus.query_vectors([embedding_input(evidence.title, evidence.text) for evidence in new])

@@ -1,0 +1,184 @@
+"""The builtin policy: an agent that needs no model server.
+
+Its first turn searches the question and its clauses. Each further turn fills slots of the question with names read from
+the evidence, prunes what the evidence has outgrown, and searches the rewritten questions. Its last turn ranks every
+passage it was shown and says whether they look sufficient. It is deterministic.
+
+The method is its own, from known parts: iterative retrieval by query rewriting, bridge entities as links between
+passages (as in HippoRAG, Gutiérrez et al. 2024, without a model to extract them), and retrieval as the verification
+of a guess. Rank weights were fitted on training splits only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from thresher.engine.policies.builtin.lexical import Corpus, Lexical
+from thresher.engine.policies.builtin.links import sentences
+from thresher.engine.policies.builtin.passages import Passage, Passages
+from thresher.engine.policies.builtin.questions import mentions, slots
+from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights, features, match, score
+from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
+from thresher.engine.policies.builtin.stopping import judge
+from thresher.engine.policy import Decision, ToolUse, View
+
+TURN_OVERHEAD = 80
+"""Tokens that a search takes beside its chunks: the call, the head of its observation, its share of the usage line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Turns and widths.
+
+    Attributes:
+        hops: turns that follow bridges, after the first.
+        clauses: parts of the question searched in the first turn, beside the question.
+        frontier: rewrites that the next hop starts from.
+        keep: chunks that stay in the context between turns.
+        quotes: results for which the telling sentence is quoted.
+        threshold: sufficiency score from which evidence counts as enough.
+    """
+
+    hops: int = 2
+    clauses: int = 5
+    frontier: int = 5
+    keep: int = 10
+    quotes: int = 3
+    threshold: float = 0.6
+    rewriting: RewriteSettings = field(default_factory=RewriteSettings)
+    weights: RankWeights = field(default_factory=RankWeights)
+
+
+class BuiltinPolicy:
+    """One search over one corpus."""
+
+    name = "builtin"
+
+    def __init__(self, corpus: Corpus, settings: Settings | None = None) -> None:
+        self._corpus = corpus
+        self._settings = settings or Settings()
+        self._lexical = Lexical(corpus)
+        self._rewriter = Rewriter(corpus.query_vectors, self._lexical, self._settings.rewriting)
+        self._clauses: list[Clause] = []
+        self._states: list[State] = []
+        self._latest: list[State] = []
+        self._root: State | None = None
+        self._passages: Passages | None = None
+
+    async def decide(self, view: View) -> Decision:
+        """The next turn. Embedding and ranking run in a thread, so that other searches go on meanwhile."""
+        return await asyncio.to_thread(self._decide, view)
+
+    def _decide(self, view: View) -> Decision:
+        if self._root is None or self._passages is None:
+            self._passages = Passages(self._corpus, self._lexical, view.question)
+            return self._open(view)
+        fresh = self._passages.learn(view.store)
+        hops_done = view.turn - 2
+        if not fresh or hops_done >= self._settings.hops or view.turns_left <= 1:
+            return self._finish(view, self._root, self._passages)
+        return self._follow(view, self._root, self._passages) or self._finish(view, self._root, self._passages)
+
+    def _open(self, view: View) -> Decision:
+        """Search the question, and each clause of it that is not the question itself."""
+        question = view.question
+        whole = question.rstrip(" ?.")
+        found = slots(question, mentions(question, question=True))
+        parts = list(dict.fromkeys((s.inner, s.anchor) for s in found if s.inner.rstrip(" ?.") != whole))
+        affordable = (view.budget.hard - view.prompt.tokens) // (view.budget.tool_output + TURN_OVERHEAD)
+        parts = parts[: max(0, min(self._settings.clauses, affordable - 1))]
+        root, *vectors = self._rewriter.embed([question, *(text for text, _ in parts)])
+        self._root = State(question, root)
+        self._clauses = [Clause(text, anchor, v) for (text, anchor), v in zip(parts, vectors, strict=True)]
+        self._rewriter.asked(question)
+        queries = list(dict.fromkeys([question, *(text for text, _ in parts)]))
+        reasoning = "Search the question itself"
+        if len(queries) > 1:
+            reasoning += f", and the parts it is made of: {'; '.join(queries[1:])}"
+        return Decision(tuple(_search(query) for query in queries), f"{reasoning}.")
+
+    def _follow(self, view: View, root: State, passages: Passages) -> Decision | None:
+        """One hop: prune, and search the best rewrites that fit below the soft limit. None when there are none."""
+        proposed = self._rewriter.propose(self._frontier(root, passages), passages)
+        pruned = self._outgrown(view, root, passages)
+        kept = view.prompt.tokens - sum(view.live_tokens[i] for i in pruned)
+        affordable = max(1, (view.budget.soft - kept) // (self._dearest_search(view) + TURN_OVERHEAD))
+        self._latest = proposed[:affordable]
+        if not self._latest:
+            return None
+        self._states += self._latest
+        guesses = [f"{state.bridge} (from {state.chain[-1]})" for state in self._latest]
+        calls = [ToolUse("prune_chunks", {"ids": pruned})] if pruned else []
+        calls += [_search(state.text) for state in self._latest]
+        return Decision(tuple(calls), f"Follow names that may fill a gap in the question: {', '.join(guesses)}.")
+
+    def _frontier(self, root: State, passages: Passages) -> list[State]:
+        """The rewrites whose search confirmed them best; at first, the question."""
+        if not self._latest:
+            return [root]
+        verified = match(self._latest, passages, self._lexical).verified.tolist()
+        order = sorted(zip(self._latest, verified, strict=True), key=lambda pair: -(pair[0].prior + pair[1]))
+        return [state for state, _ in order[: self._settings.frontier]]
+
+    def _outgrown(self, view: View, root: State, passages: Passages) -> list[str]:
+        """Every live chunk but the few that rank best by what is known now."""
+        ranked = [passage.id for passage in self._ranked(view.question, passages)]
+        live = set(view.live_tokens)
+        return [i for i in ranked if i in live][self._settings.keep :]
+
+    def _dearest_search(self, view: View) -> int:
+        """Tokens that the chunks of the dearest search of the last turn took."""
+        costs = [
+            sum(view.live_tokens.get(i, 0) for i in observation.shown)
+            for observation in view.observations
+            if observation.call.name == "search_corpus"
+        ]
+        return max(costs, default=0)
+
+    def _finish(self, view: View, root: State, passages: Passages) -> Decision:
+        if not len(passages):
+            return _finish([], sufficient=False, why="Nothing was found.", missing=[view.question])
+        ranked = self._ranked(view.question, passages)[: view.max_results]
+        verdict = judge(view.question, root.vector, ranked, self._lexical, threshold=self._settings.threshold)
+        why = f"The evidence covers the question to {verdict.score:.2f} (enough is {self._settings.threshold:.2f})."
+        if self._states:
+            why += f" Followed {', '.join(dict.fromkeys(state.bridge for state in self._states))}."
+        quotes = {p.id: self._telling_sentence(view.question, p) for p in ranked[: self._settings.quotes]}
+        return _finish(
+            [passage.id for passage in ranked],
+            sufficient=verdict.sufficient,
+            why=why,
+            missing=list(verdict.missing),
+            quotes={i: quote for i, quote in quotes.items() if quote},
+        )
+
+    def _ranked(self, question: str, passages: Passages) -> list[Passage]:
+        table: Floats = features(question, self._clauses, self._states, passages, self._lexical)
+        scores = score(table, self._settings.weights).tolist()
+        everything = passages.all
+        return [everything[j] for j in sorted(range(len(everything)), key=lambda j: (-scores[j], j))]
+
+    def _telling_sentence(self, question: str, passage: Passage) -> str:
+        """The sentence that covers most of the question and its rewrites; "" if none covers anything."""
+        wanted = [self._lexical.content(text) for text in (question, *(state.text for state in self._states))]
+        scored = []
+        for number, sentence in enumerate(sentences(passage.text)):
+            terms = self._lexical.terms(sentence)
+            covered = max(self._lexical.coverage(part, terms) for part in wanted)
+            scored.append((covered, -number, sentence.strip()))
+        covered, _, sentence = max(scored, default=(0.0, 0, ""))
+        return sentence if covered > 0 else ""
+
+
+def _search(query: str) -> ToolUse:
+    return ToolUse("search_corpus", {"query": query})
+
+
+def _finish(
+    ids: list[str], *, sufficient: bool, why: str, missing: list[str], quotes: dict[str, str] | None = None
+) -> Decision:
+    arguments = {"evidence_ids": ids, "sufficient": sufficient, "justification": why, "missing": missing[:20]}
+    if quotes:
+        arguments["quotes"] = quotes
+    return Decision((ToolUse("finish", arguments),))

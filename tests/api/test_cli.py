@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from thresher.api.cli.app import app
+from thresher.corpus.collection import Collection
+from thresher.corpus.paths import collection_path, list_collections
+
+QUESTION = "Who founded the works that made the engine of the ferry Alma?"
+
+
+class Outcome:
+    """What a command did: its exit code and both streams."""
+
+    def __init__(self, *arguments: object) -> None:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="thresher")
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "ferry.md").write_text("# Alma\n\nThe ferry Alma was built in 1931 by Corran & Sons.\n")
+    (folder / "brask.txt").write_text("The founder of the Brask works was Edda Brask. She made the Alma's engine.\n")
+    return folder
+
+
+def test_ingest_search_and_remove(notes: Path) -> None:
+    first = Outcome("ingest", notes, "-c", "mine", "--embedder", "wordllama", "--json")
+    assert first.code == 0, first.err
+    assert first.json["counts"] == {"indexed": 2}
+    assert first.json["embedded"] > 0
+    again = Outcome("ingest", notes, "-c", "mine", "--json")
+    assert again.json["counts"] == {"unchanged": 2}
+    assert again.json["embedded"] == 0
+
+    found = Outcome("search", "Edda Brask", "-c", "mine", "--effort", "minimal", "--json")
+    assert found.code == 0
+    assert found.json["results"][0]["document_id"].endswith("brask.txt")
+
+    listing = Outcome("ls", "-c", "mine", "--json").json
+    ids = {document["id"] for document in listing["documents"]}
+    assert len(ids) == len(listing["sources"]) == 2
+    target = next(document_id for document_id in ids if document_id.endswith("brask.txt"))
+
+    unknown = Outcome("rm", target, "no-such", "-c", "mine")
+    assert unknown.code == 1
+    assert "'no-such'" in unknown.err
+    assert "nothing was removed" in unknown.err
+    removed = Outcome("rm", target, "-c", "mine", "--json")
+    assert removed.json["removed"] == 1
+    assert all(
+        item["document_id"] != target
+        for item in Outcome("search", "Edda Brask", "-c", "mine", "--effort", "minimal", "--json").json["results"]
+    )
+    assert Outcome("ingest", notes, "-c", "mine", "--json").json["counts"] == {"indexed": 1, "unchanged": 1}
+    assert target in {document["id"] for document in Outcome("ls", "-c", "mine", "--json").json["documents"]}
+
+
+def test_removing_a_record_leaves_its_file_be(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps({"id": f"r{i}", "text": f"Record {i}."}) + "\n" for i in "12"))
+    assert Outcome("ingest", tmp_path / "r.jsonl", "--embedder", "wordllama").code == 0
+    assert Outcome("rm", "r1").code == 0
+    listing = Outcome("ls", "-c", "default", "--json").json
+    assert [document["id"] for document in listing["documents"]] == ["r2"]
+    assert [source["documents"] for source in listing["sources"]] == [1]
+
+
+def test_sync_mirrors_deletions(notes: Path) -> None:
+    assert Outcome("sync", notes, "--embedder", "wordllama").code == 0
+    (notes / "brask.txt").unlink()
+    (notes / "ferry.md").write_text("The ferry Alma was scrapped.\n")
+    report = Outcome("sync", notes, "--json").json
+    assert report["removed"] == 1
+    assert report["counts"]["indexed"] == 1
+    texts = [
+        item["text"] for item in Outcome("search", "ferry Edda Brask", "--effort", "minimal", "--json").json["results"]
+    ]
+    assert texts == ["The ferry Alma was scrapped."]
+
+
+def test_a_file_that_fails_is_named_and_the_rest_is_indexed(notes: Path) -> None:
+    (notes / "broken.pdf").write_bytes(b"%PDF-1.7\nthis is no PDF")
+    outcome = Outcome("ingest", notes, "--embedder", "wordllama")
+    assert outcome.code == 3
+    assert "broken.pdf" in outcome.err
+    assert "2 indexed" in outcome.out
+    assert "1 failed" in outcome.out
+    status = Outcome("status", "--json").json
+    assert status["documents"] == 2
+    assert [problem["status"] for problem in status["problems"]] == ["failed"]
+    only = Outcome("ingest", notes / "broken.pdf", "-c", "other", "--embedder", "wordllama")
+    assert only.code == 1
+
+
+def test_nothing_is_made_for_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    outcome = Outcome("ingest", tmp_path / "absent", "--json")
+    assert outcome.code == 2
+    assert "no such file or folder" in outcome.err
+    assert outcome.json["error"]["code"] == "usage"
+    assert list_collections() == []
+
+
+def test_another_embedder_is_refused(harbour: str, notes: Path) -> None:
+    outcome = Outcome("ingest", notes, "-c", harbour, "--embedder", "minilm")
+    assert outcome.code == 1
+    assert "wordllama" in outcome.err
+    assert Outcome("ingest", notes, "-c", harbour).code == 0  # without the flag the collection's own is used
+
+
+def test_agentic_search_keeps_a_trace(harbour: str, thresher_home: Path) -> None:
+    outcome = Outcome("search", QUESTION, "-c", harbour, "--json")
+    assert outcome.code in (0, 4)
+    result = outcome.json
+    assert result["usage"]["turns"] >= 1
+    assert "trajectory" not in result
+    assert {item["document_id"] for item in result["results"]} >= {"brask.md"}
+    assert (thresher_home / "traces" / f"{result['id']}.jsonl").is_file()
+
+    listed = Outcome("trace", "ls", "--json").json["data"]
+    assert [row["id"] for row in listed] == [result["id"]]
+    for name in (result["id"], result["id"][:12], "last", thresher_home / "traces" / f"{result['id']}.jsonl"):
+        shown = Outcome("trace", "show", name)
+        assert shown.code == 0, shown.err
+        assert QUESTION in shown.out
+        assert "turn 1" in shown.out
+        assert "search_corpus" in shown.out
+        assert "tokens" in shown.out
+    document = Outcome("trace", "show", "last", "--json").json["data"][0]
+    assert document["id"] == result["id"]
+    assert Outcome("trace", "ls").code == 0
+
+
+def test_search_shows_its_turns_when_asked(harbour: str) -> None:
+    outcome = Outcome("search", QUESTION, "-c", harbour, "-v")
+    assert "turn 1" in outcome.out
+    assert "search_corpus" in outcome.out
+    assert "brask.md [" in outcome.out
+    with_trace = Outcome("search", QUESTION, "-c", harbour, "-v", "--json").json
+    assert with_trace["trajectory"]["question"] == QUESTION
+
+
+def test_limits_make_a_search_partial(harbour: str) -> None:
+    outcome = Outcome("search", QUESTION, "-c", harbour, "--max-turns", 1, "--json")
+    assert outcome.json["stop_reason"] in ("budget_turns", "finished", "no_new_evidence")
+    expected = {"partial": 3, "completed": 0 if outcome.json["sufficient"] is not False else 4}
+    assert outcome.code == expected[outcome.json["status"]]
+
+
+def test_nothing_found_is_insufficient_evidence(harbour: str) -> None:
+    nothing = '{"type": "eq", "key": "year", "value": 1}'
+    outcome = Outcome("search", "yard", "-c", harbour, "--effort", "minimal", "--filter", nothing)
+    assert outcome.code == 4
+    assert "nothing found" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["search", "x", "-c", "nowhere"], 1, "there is no collection 'nowhere': the known ones are harbour"),
+        (["search", "", "-c", "harbour"], 2, "the query is empty"),
+        (["search", " \t", "-c", "harbour"], 2, "the query is empty"),
+        (["search", "x", "-c", "harbour", "--filter", "{"], 2, "--filter is not JSON"),
+        (["search", "x", "-c", "harbour", "--filter", "[]"], 2, "--filter must be a JSON object"),
+        (["search", "x", "-c", "harbour", "--filter", "{}"], 2, "filter"),
+        (["search", "x", "-c", "harbour", "--effort", "huge"], 2, "--effort: input should be 'minimal', 'low'"),
+        (["search", "x", "-c", "harbour", "--max-results", "0"], 2, "--max-results"),
+        (["search", "x", "-c", "harbour", "--max-results", "many"], 2, "valid integer"),
+        (["search", "x", "-c", "harbour", "--policy", "oracle"], 2, "there is no policy 'oracle'"),
+        (["search", "x", "-c", "A B"], 2, "cannot name a collection"),
+        (["search", "x", "--bogus"], 2, "--bogus"),
+        (["search"], 2, "question"),
+        (["serch", "x"], 2, "serch"),
+        (["ls", "-c", "nowhere"], 1, "no collection 'nowhere'"),
+        (["rm", "x", "-c", "nowhere"], 1, "no collection 'nowhere'"),
+        (["verify", "nowhere"], 1, "no collection 'nowhere'"),
+        (["trace", "show", "search_0"], 1, "there is no trace 'search_0'"),
+        (["trace", "show", "last"], 1, "no traces yet"),
+        (["trace", "show", "absent/x.jsonl"], 1, "there is no trace file absent/x.jsonl"),
+        (["serve", "--host", "0.0.0.0"], 2, "THRESHER_API_KEY"),
+        (["serve", "-c", "nowhere"], 1, "no collection 'nowhere'"),
+        (["eval", "/nowhere"], 1, "cannot read /nowhere/queries.jsonl"),
+        (["--config", "/nowhere.toml", "ls", "-c", "x"], 2, "/nowhere.toml does not exist"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_errors_are_one_line_and_say_what_to_do(
+    harbour: str, arguments: list[str], code: int, message: str, as_json: bool
+) -> None:
+    outcome = Outcome(*arguments, *(["--json"] if as_json else []))
+    assert outcome.code == code
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.startswith("error: ")
+    if as_json:
+        error = outcome.json["error"]
+        assert {"type", "code", "message"} <= set(error)
+        assert message in error["message"]
+    else:
+        assert outcome.out == ""
+
+
+def test_an_unknown_setting_stops_every_command(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THRESHER_EFORT", "low")
+    for command in (["search", "x", "-c", harbour], ["ls"], ["trace", "ls"], ["trace", "show", "last"], ["doctor"]):
+        outcome = Outcome(*command)
+        assert outcome.code == 2
+        assert "did you mean THRESHER_EFFORT?" in outcome.err
+
+
+def test_settings_reach_the_search(harbour: str, monkeypatch: pytest.MonkeyPatch, thresher_home: Path) -> None:
+    monkeypatch.setenv("THRESHER_COLLECTION", harbour)
+    monkeypatch.setenv("THRESHER_EFFORT", "minimal")
+    (thresher_home / "config.toml").write_text("max_results = 1\n")
+    assert len(Outcome("search", "yard", "--json").json["results"]) == 1
+    assert len(Outcome("search", "yard", "--max-results", "2", "--json").json["results"]) == 2
+
+
+def test_a_locked_collection_names_its_owner(harbour: str) -> None:
+    with Collection.open(collection_path(harbour)):
+        outcome = Outcome("search", "yard", "-c", harbour, "--json")
+        assert outcome.code == 1
+        assert outcome.json["error"]["code"] == "collection_locked"
+        [row] = Outcome("ls", "--json").json["data"]
+        assert str(os.getpid()) in row["state"]
+        assert Outcome("ls").code == 0
+
+
+def test_ls_and_status(harbour: str) -> None:
+    [row] = Outcome("ls", "--json").json["data"]
+    assert (row["name"], row["documents"], row["state"]) == ("harbour", 3, "ready")
+    assert "harbour" in Outcome("ls").out
+    status = Outcome("status", "-c", harbour, "--json").json
+    assert status["embedder"]["spec"] == "wordllama"
+    assert "wordllama" in Outcome("status", "-c", harbour).out
+    assert "brask.md" in Outcome("ls", "-c", harbour).out
+
+
+def test_ls_without_collections() -> None:
+    assert Outcome("ls", "--json").json == {"object": "list", "data": []}
+    assert "no collections" in Outcome("ls").out
+    assert "there is none yet" in Outcome("search", "x").err
+
+
+def test_verify_and_rebuild(harbour: str) -> None:
+    assert Outcome("verify", harbour, "--json").json["ok"] is True
+    assert Outcome("rebuild", "-c", harbour, "--json").json["chunks"] == 6
+    assert "no problems" in Outcome("verify", "-c", harbour).out
+
+
+def test_rebuild_with_another_embedder(harbour: str) -> None:
+    report = Outcome("rebuild", harbour, "--embedder", "minilm", "--json").json
+    assert (report["chunks"], report["embedded"]) == (6, 6)
+    assert Outcome("status", "-c", harbour, "--json").json["embedder"]["spec"] == "minilm"
+    assert Outcome("rebuild", "nowhere", "--embedder", "minilm").code == 1
+    unknown = Outcome("rebuild", harbour, "--embedder", "nonsense")
+    assert unknown.code == 1
+    assert "choose one of" in unknown.err
+
+
+def test_compact_erases_deleted_text(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("The password is xyzzyplugh.")
+    (tmp_path / "other.txt").write_text("Something else.")
+    assert Outcome("ingest", tmp_path / "secret.txt", tmp_path / "other.txt", "--embedder", "wordllama").code == 0
+    files = [path for path in collection_path("default").rglob("*") if path.is_file()]
+    assert any(b"xyzzyplugh" in path.read_bytes() for path in files)
+    assert Outcome("rm", "secret.txt").code == 0
+    assert Outcome("compact", "--json").code == 0
+    files = [path for path in collection_path("default").rglob("*") if path.is_file()]
+    assert not any(b"xyzzyplugh" in path.read_bytes() for path in files)
+
+
+def test_doctor_says_where_settings_come_from(monkeypatch: pytest.MonkeyPatch, thresher_home: Path) -> None:
+    thresher_home.mkdir()
+    (thresher_home / "config.toml").write_text("port = 9000\n")
+    monkeypatch.setenv("THRESHER_EMBEDDER", "wordllama")
+    monkeypatch.setenv("THRESHER_API_KEY", "s3cret")
+    outcome = Outcome("doctor", "--json")
+    rows = {row["name"]: (row["value"], row["source"]) for row in outcome.json["settings"]}
+    assert rows["port"] == (9000, str(thresher_home / "config.toml"))
+    assert rows["embedder"] == ("wordllama", "THRESHER_EMBEDDER")
+    assert rows["effort"] == ("medium", "default")
+    assert "s3cret" not in outcome.out
+    assert outcome.json["ok"] is True, outcome.out
+    assert outcome.code == 0
+    shown = Outcome("doctor").out
+    assert "THRESHER_EMBEDDER" in shown
+    assert "s3cret" not in shown
+
+
+def test_doctor_reports_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THRESHER_EMBEDDER", "nonsense")
+    monkeypatch.setenv("THRESHER_HOST", "0.0.0.0")
+    outcome = Outcome("doctor", "--json")
+    assert outcome.code == 1
+    failed = {check["name"] for check in outcome.json["checks"] if not check["ok"]}
+    assert failed == {"embedder", "server address"}
+
+
+def test_eval(evaluation_set: Path, thresher_home: Path) -> None:
+    arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low"]
+    outcome = Outcome(*arguments, "--json")
+    assert outcome.code == 0, outcome.err
+    report = outcome.json
+    assert (report["queries"], report["queries_with_gold"], report["documents"]) == (3, 2, 3)
+    assert len(report["rows"]) == 3
+    shown = Outcome(*arguments, "--split", "dev")
+    assert "recall@10" in shown.out
+    assert "95 % interval" in shown.out
+    assert len(list((thresher_home / "eval").iterdir())) == 1
+
+
+def test_demo_answers_a_question_of_several_hops() -> None:
+    outcome = Outcome("demo", "--embedder", "wordllama")
+    assert outcome.code in (0, 3, 4), outcome.err
+    assert "turn 1" in outcome.out
+    assert "expected answer" in outcome.out
+    assert list_collections() == []
+    kept = Outcome("demo", "Who was harbour master?", "--keep", "--embedder", "wordllama", "--json")
+    assert kept.json["object"] == "search"
+    assert list_collections() == ["demo"]
+    assert Outcome("demo", "--keep", "--embedder", "wordllama").code in (0, 3, 4)
+
+
+def test_terminal_control_characters_never_reach_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "evil.txt").write_text("harmless \x1b[2J\x1b]0;owned\x07 words about a lighthouse [bold]x[/bold]")
+    assert Outcome("ingest", tmp_path / "evil.txt", "--embedder", "wordllama").code == 0
+    outcome = Outcome("search", "lighthouse", "--effort", "minimal")
+    assert "lighthouse" in outcome.out
+    assert "[bold]x[/bold]" in outcome.out  # not taken for markup
+    assert "\x1b" not in outcome.out + outcome.err
+    assert "\x07" not in outcome.out
+
+
+def test_every_command_takes_json() -> None:
+    for command in (
+        "ingest",
+        "sync",
+        "rm",
+        "ls",
+        "status",
+        "search",
+        "eval",
+        "verify",
+        "rebuild",
+        "compact",
+        "serve",
+        "doctor",
+        "demo",
+    ):
+        outcome = Outcome(command, "--help")
+        assert outcome.code == 0
+        assert "--json" in outcome.out

@@ -1,0 +1,152 @@
+"""Faces as processes: signals, a real server, and two processes on one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+
+from thresher.api.cli.search import exit_code, run_search
+from thresher.corpus.collection import Collection
+from thresher.corpus.paths import DATABASE, collection_path
+from thresher.engine.policy import Decision, ToolUse, View
+from thresher.engine.requests import SearchRequest, StopReason
+from thresher.engine.search import SearchEngine
+
+THRESHER = [sys.executable, "-c", "from thresher.api.cli import main; main()"]
+PATIENCE_S = 120
+
+
+def thresher(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*THRESHER, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*THRESHER, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"never {what}"
+        time.sleep(0.02)
+
+
+def documents_in(database: Path) -> int:
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_the_command_answers() -> None:
+    assert thresher("--version").stdout.startswith("thresher 0.")
+    assert thresher().returncode == 2
+    done = thresher("ls", "--json")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, {"object": "list", "data": []}, "")
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error(harbour: str) -> None:
+    command = " ".join(f"'{part}'" for part in [*THRESHER, "ls", "-c", harbour, "--json"])
+    done = subprocess.run(["bash", "-c", f"{command} | head -c 1"], capture_output=True, text=True, check=False)
+    assert done.stdout == "{"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_owns_its_collections_until_it_stops(harbour: str) -> None:
+    with started("serve", "--port", "0", "--json", "-c", harbour) as server:
+        assert server.stdout is not None
+        lines = []
+        for line in server.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        url = json.loads("".join(lines))["url"]
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+            assert http.get("/healthz").json() == {"status": "ok"}
+            answer = http.post("/v1/search", json={"query": "yard", "effort": "minimal"})
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["results"]
+            assert http.post("/v1/search", content=b"{").json()["error"]["request_id"]
+
+            refused = thresher("search", "yard", "-c", harbour)
+            assert refused.returncode == 1
+            assert str(server.pid) in refused.stderr
+            assert refused.stderr.count("\n") == 1
+
+            occupied = thresher("serve", "--port", url.rsplit(":", 1)[1])
+            assert occupied.returncode == 2
+            assert "choose another --port" in occupied.stderr
+        server.send_signal(signal.SIGINT)
+        assert server.wait(PATIENCE_S) == 130
+        assert "Traceback" not in (server.stderr.read() if server.stderr else "")
+    assert thresher("search", "yard", "-c", harbour, "--effort", "minimal").returncode == 0
+
+
+def test_an_interrupted_ingestion_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    files = 300
+    for number in range(files):
+        (folder / f"{number:04}.txt").write_text(f"Paper {number} deals with tide table {number}.\n\n" * 60)
+    database = collection_path("many") / DATABASE
+    with started("ingest", folder, "-c", "many", "--embedder", "wordllama") as process:
+        wait_until(lambda: process.poll() is not None or documents_in(database) > 0, "wrote a document")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 130, stderr
+    assert "interrupted" in stderr
+    assert "run the same command again" in stderr
+    assert "Traceback" not in stderr
+    kept = documents_in(database)
+    assert 0 < kept < files
+
+    again = thresher("ingest", folder, "-c", "many", "--json")
+    assert again.returncode == 0, again.stderr
+    counts = json.loads(again.stdout)["counts"]
+    assert counts.get("unchanged", 0) > 0
+    assert sum(counts.values()) == files
+    assert json.loads(thresher("status", "-c", "many", "--json").stdout)["documents"] == files
+
+
+def test_ctrl_c_ends_a_search_with_what_it_has(harbour: str, thresher_home: Path) -> None:
+    class Interrupted:
+        name = "interrupted"
+
+        async def decide(self, view: View) -> Decision:
+            if view.turn == 1:
+                return Decision((ToolUse("search_corpus", {"query": "yard"}),))
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(3_600)
+            raise AssertionError("unreachable")
+
+    before = signal.getsignal(signal.SIGINT)
+    with Collection.open(collection_path(harbour)) as collection:
+        engine = SearchEngine(collection, lambda _: Interrupted())
+        result = run_search(engine, SearchRequest("Where was the yard?"), save=True)
+    assert result.stop_reason is StopReason.CANCELLED
+    assert result.results
+    assert exit_code(result) == 130
+    assert (thresher_home / "traces" / f"{result.id}.jsonl").is_file()
+    assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+import re2
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from storage_support import EMBEDDER, prepared
+
+from thresher.corpus.collection import Collection
+from thresher.corpus.errors import InvalidQuery, SearchTimeout
+from thresher.corpus.literals import trigram_query
+
+# Few letters, so that patterns hit; case orbits, fold oddities, regex signs and newlines, so that they hit the traps.
+TEXTS = [
+    "",
+    "a",
+    "ab",
+    "abc",
+    "ABC",
+    "aBc abcabc",
+    "abd|abc",
+    "kkk sss",
+    "KKK SSS",
+    "\u212a\u212a\u212a \u017f\u017f\u017f",  # Kelvin signs, long s
+    "kelvin \u212aelvin",
+    "İıIi ß ẞ SS ss",
+    "abc\nabd\n\nccc",
+    "a.c a*c (abc) [abc] {2} a{2}c \\d \\\\",
+    "say \"abc\" 'abc'",
+    "aaaa bbbb cccc",
+    "abab abab",
+    "Ωω Σσς ΣΑΣ",
+    "日本語の本 日本",
+    "\x00abc\x00def",
+    "café cafe\u0301",
+    "a\U0001f600b\U0001f600c",
+    "123 456 1234",
+    "\ufffdabc \ufffe \uffff",
+]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collection]:
+    with Collection.create(tmp_path_factory.mktemp("grep") / "c", EMBEDDER) as opened:
+        documents = [prepared(f"d{i:02}", text, size=500, metadata={"i": i}) for i, text in enumerate(TEXTS)]
+        opened.upsert(documents, source_id="s")
+        yield opened
+
+
+def brute_force(shelf: Collection, pattern: str, ignore_case: bool) -> list[int]:
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    try:
+        expression = re2.compile(pattern, options=options)
+    except re2.error:
+        assume(False)
+    chunks = [chunk for document in shelf.documents() for chunk in shelf.read(document.id)]
+    return [chunk.id for chunk in chunks if expression.search(chunk.text)]
+
+
+letters = st.sampled_from(
+    [*"abcdksABKS123 .", "\n", "日", "本", "語", "σ", "ς", "é", "\u212a", "\u017f", '"', "I", "ß"]
+)
+literals = st.text(letters, min_size=1, max_size=5).map(re2.escape)
+atoms = st.one_of(
+    literals,
+    st.sampled_from(
+        [
+            "abc", "abab", "ccc", ".", "[abc]", "[^a]", "[]a]", "[[:alpha:]]",
+            r"[\]a]", "[^]a]", r"\d", r"\w", r"\b", r"\pL",
+            r"\p{Greek}", "^", "$", "(?i)",
+            "(?-i)", "(?s)", r"\Qa.c\E", r"\x61", r"\x{62}", r"\n", r"\.", "{", "a{,2}", "a{2",
+            r"\Qabc", r"\141", r"\\", "(?U)", "()", "(?:)", "[a-c]", r"[\Qabc\E]", "|", "(abc|)", r"\z", r"\A",
+        ]
+    ),
+)  # fmt: skip
+repeats = st.sampled_from(
+    ["", "", "", "*", "+", "?", "{0}", "{1}", "{2}", "{0,1}", "{1,}", "{2,3}", "*?", "+?", "??", "{0,}?"]
+)
+patterns = st.recursive(
+    st.builds("".join, st.lists(st.builds(lambda a, r: a + r, atoms, repeats), min_size=1, max_size=4)),
+    lambda inner: st.one_of(
+        st.builds("".join, st.lists(inner, min_size=1, max_size=3)),
+        st.builds("|".join, st.lists(inner, min_size=2, max_size=3)),
+        st.builds(
+            lambda o, p, r: f"{o}{p}){r}",
+            st.sampled_from(["(", "(?:", "(?i:", "(?-i:", "(?P<n>", "(?<n>", "(?is-m:"]),
+            inner,
+            repeats,
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(patterns, st.booleans())
+@example("(?i)kkk", False)
+@example("kkk", True)
+@example("sss sss", True)
+@example("abc|", False)
+@example("(abc)?d", False)
+@example("ab{0}c", False)
+@example("(?i:k)elvin", False)
+@example("x*abc*", False)
+@example(r"\ufffdabc", False)
+@example("(?i)ss", False)
+def test_the_prefilter_never_loses_a_match(shelf: Collection, pattern: str, ignore_case: bool) -> None:
+    expected = brute_force(shelf, pattern, ignore_case)
+    for few in (0, 2_000):  # both ways of going through the candidates
+        with patch("thresher.corpus.grep._FEW", few):
+            found = shelf.grep(pattern, limit=100, ignore_case=ignore_case, deadline_s=60)
+        assert [hit.chunk.id for hit in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "query"),
+    [
+        ("abcd", '"abc" AND "bcd"'),
+        ("ab", None),
+        ("abc|def", '("abc") OR ("def")'),
+        ("abc|d", None),
+        ("(foo)+ba?", '("foo")'),
+        ("foo.*bar", '("foo") AND ("bar")'),
+        ("foo[0-9]+", '"foo"'),
+        ("(?i)make", None),
+        ("(?i)drink", '"dri" AND "rin"'),
+        ('say "hi"', '"say" AND "ay " AND "y """ AND " ""h" AND """hi" AND "hi"""'),
+        (r"\bfoo\b", '"foo"'),
+        (r"foo\.bar", '"foo" AND "oo." AND "o.b" AND ".ba" AND "bar"'),
+    ],
+)
+def test_what_the_prefilter_asks_for(pattern: str, query: str | None) -> None:
+    assert trigram_query(pattern, ignore_case=False) == query
+
+
+def test_hits_come_by_document_then_position(collection: Collection) -> None:
+    collection.upsert([prepared("b", "needle " * 30), prepared("a", "x" * 80 + "needle")], source_id="s")
+    collection.upsert([prepared("A", "needle")], source_id="s")
+    found = [(hit.chunk.document_id, hit.chunk.index) for hit in collection.grep("needle", limit=5)]
+    assert found == [("A", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2)]
+    first = collection.grep("needle", limit=1)[0].chunk.id
+    assert collection.grep("needle", limit=1, exclude={first})[0].chunk.document_id == "a"
+
+
+@pytest.mark.parametrize("pattern", ["(", "a**b(", "(?=a)", r"(a)\1", "[", r"\8", "a{2000}", ""])
+def test_a_pattern_that_is_not_re2_says_so(collection: Collection, pattern: str) -> None:
+    with pytest.raises(InvalidQuery) as raised:
+        collection.grep(pattern)
+    assert pattern in str(raised.value)
+    if pattern == "(":
+        assert "missing )" in str(raised.value)
+
+
+def test_a_scan_ends_at_its_deadline(collection: Collection) -> None:
+    collection.upsert([prepared(f"d{i}", "x" * 800) for i in range(50)], source_id="s")
+    with pytest.raises(SearchTimeout, match="longer than 0 s"):
+        collection.grep(r"\d\d", deadline_s=0)
+    assert collection.grep(r"\d\d", deadline_s=5) == []
+
+
+def test_a_catastrophic_pattern_is_linear(collection: Collection) -> None:
+    collection.upsert([prepared("d", "a" * 100_000, size=100_000)], source_id="s")
+    assert collection.grep(r"(a+)+$", deadline_s=2)
+    assert collection.grep(r"(a|aa)*b", deadline_s=2) == []
