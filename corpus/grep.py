@@ -106,7 +106,8 @@ def _texts(connection: sqlite3.Connection, candidates: str | None, where: Filter
         conditions.append(f"({condition})")
         parameters += values
     rows = connection.execute(
-        "SELECT c.id, CAST(c.text AS BLOB) FROM chunks c JOIN documents d ON d.key = c.document_key "
+        "SELECT c.id, CAST(t.text AS BLOB) FROM chunks c JOIN documents d ON d.key = c.document_key "
+        "JOIN chunks_text t ON t.chunk_id = c.id "
         f"{'WHERE ' + ' AND '.join(conditions) if conditions else ''} ORDER BY {order}",
         parameters,
     )

@@ -72,8 +72,6 @@ class _Parser:
             branches.append(self._concatenation(depth))
         if len(branches) == 1:
             return branches[0]
-        if ANYTHING in branches:
-            return ANYTHING
         return Need("any", parts=tuple(branches))
 
     def _concatenation(self, depth: int) -> Need:

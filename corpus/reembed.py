@@ -122,7 +122,8 @@ def _exchange(store: Store, embedder: Embedder) -> None:
 
 def _pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
     rows = connection.execute(
-        "SELECT c.id, d.title, c.text FROM chunks c JOIN documents d ON d.key = c.document_key "
+        "SELECT c.id, d.title, t.text FROM chunks c JOIN documents d ON d.key = c.document_key "
+        "JOIN chunks_text t ON t.chunk_id = c.id "
         "WHERE c.id > ? ORDER BY c.id",
         (after,),
     )

@@ -6,15 +6,19 @@ but never show a deleted passage.
 
 from __future__ import annotations
 
+import math
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thresher.corpus.documents import Hit, Vectors
 from thresher.corpus.filters import Filter
 from thresher.corpus.fusion import reciprocal_rank_fusion
 from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.record.documents import live_chunks, load_chunks, matching_chunks
+from thresher.corpus.record.oplog import last_seq
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.managed import ManagedDense
 
@@ -29,8 +33,37 @@ ALWAYS_EXACT = 1_000
 _SELECTIVE = 5  # a filter that keeps under one chunk in five: over-fetching would throw most of it away
 
 _FIRST_FETCH = 100
-_GROWTH = 4
+_MAX_GROWTH = 16
+_SPARE = 1.5
+_RESOLVED = 32
 _DENSE_ROUNDS = 3
+
+
+_Key = tuple[int, int, str]
+
+
+class _Resolved:
+    """What recent filters matched: an agent keeps a filter for many searches. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[_Key, list[int] | None] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def __call__(self, key: _Key, resolve: Callable[[], list[int] | None]) -> list[int] | None:
+        with self._guard:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        ids = resolve()
+        with self._guard:
+            self._known[key] = ids
+            while len(self._known) > _RESOLVED:
+                self._known.popitem(last=False)
+        return ids
+
+
+def _at_most(most: int, ids: list[int]) -> list[int] | None:
+    return ids if len(ids) <= most else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +75,7 @@ class HybridSearch:
     lexical: ManagedLexical
     filter_exact: int = FILTER_EXACT
     always_exact: int = ALWAYS_EXACT
+    _resolved: _Resolved = field(default_factory=_Resolved)
 
     def __call__(
         self,
@@ -73,8 +107,9 @@ class HybridSearch:
             return None
         most = max(min(self.filter_exact, self.dense.chunks // _SELECTIVE), self.always_exact)
         with self.store.read() as connection:
-            ids = matching_chunks(connection, where, most + 1)
-        return ids if len(ids) <= most else None
+            # True and 1 are equal in Python but not in a filter, hence the text as key.
+            key = (last_seq(connection), most, repr(where))
+            return self._resolved(key, lambda: _at_most(most, matching_chunks(connection, where, most + 1)))
 
     def _dense(self, vector: Vectors, want: int, where: Filter | None) -> Ranking:
         rounds = _DENSE_ROUNDS if self.dense.backend[0] == "chroma" else None
@@ -100,7 +135,8 @@ class HybridSearch:
                 rounds -= 1
             if len(kept) >= want or len(hits) < k or rounds == 0:
                 return kept[:want]
-            k *= _GROWTH
+            # As deep as the share that was acceptable so far calls for, and a little more.
+            k *= max(2, min(_MAX_GROWTH, math.ceil(_SPARE * want / max(len(kept), 1))))
 
     def _hydrate(
         self, dense: Ranking, lexical: Ranking, limit: int, where: Filter | None, exclude: AbstractSet[int]

@@ -13,6 +13,8 @@ from thresher.corpus.vectors.managed import ManagedDense
 _RECORD_RULES = {
     "chunks without a document": "SELECT count(*) FROM chunks WHERE document_key NOT IN (SELECT key FROM documents)",
     "chunks without a vector": "SELECT count(*) FROM chunks WHERE vector_id NOT IN (SELECT id FROM vectors)",
+    "chunks without text": "SELECT count(*) FROM chunks WHERE id NOT IN (SELECT chunk_id FROM chunks_text)",
+    "texts without a chunk": "SELECT count(*) FROM chunks_text WHERE chunk_id NOT IN (SELECT id FROM chunks)",
     "vectors without a chunk": "SELECT count(*) FROM vectors WHERE id NOT IN (SELECT vector_id FROM chunks)",
     "documents without text": (
         "SELECT count(*) FROM documents WHERE key NOT IN (SELECT document_key FROM documents_text)"

@@ -101,6 +101,7 @@ class RankedEvidence:
         score: 1/rank of the policy's order for a finished search, else the score of the query that found it.
         spans: quotes in it that carry the answer, each checked against the stored text.
         source: `corpus` or `web`.
+        page: for a paged document (PDF), the page that the passage starts on, from 1.
     """
 
     id: str
@@ -115,6 +116,7 @@ class RankedEvidence:
     spans: tuple[Citation, ...] = ()
     metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     source: str = "corpus"
+    page: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +18,8 @@ from thresher.engine.loop import Emit, SearchLoop
 from thresher.engine.policies import make_policy
 from thresher.engine.policy import Policy
 from thresher.engine.profiles import DEFAULT, Profile
-from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, SearchResult, StopReason, Usage
+from thresher.engine.requests import Effort, SearchRequest, SearchResult, StopReason, Usage
+from thresher.engine.results import rank_results, ranked_evidence, with_pages
 from thresher.engine.session import Session
 from thresher.engine.tokenizers import default_counter
 from thresher.engine.tools import CorpusScope, Found, corpus_tools
@@ -106,15 +107,16 @@ class SearchEngine:
             hits = await (asyncio.wait_for(work, request.deadline_s) if request.deadline_s else work)
         except TimeoutError:
             return _failure(search_id, request, StopReason.DEADLINE, time.perf_counter() - started)
-        results = []
-        for rank, hit in enumerate(hits):
-            found = Found.from_hit(hit, rank=rank, place=rank)
-            results.append(_ranked(found.as_evidence(f"c{rank + 1}", query=request.query, turn=0), hit.score))
+        found = [Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)]
+        results = tuple(
+            ranked_evidence(item.as_evidence(f"c{rank}", query=request.query, turn=0), item.score)
+            for rank, item in enumerate(found, 1)
+        )
         return SearchResult(
             id=search_id,
             query=request.query,
             status="completed",
-            results=tuple(results),
+            results=await asyncio.to_thread(with_pages, results, self.collection),
             stop_reason=StopReason.FINISHED,
             sufficient=None,
             justification=None,
@@ -147,7 +149,7 @@ class SearchEngine:
             emit=emit,
         )
         reason = await loop.run()
-        results = rank_results(session, request.max_results)
+        results = await asyncio.to_thread(with_pages, rank_results(session, request.max_results), self.collection)
         finish = session.finish
         notices = [_ENDINGS[reason]] if reason in _ENDINGS else []
         if finish is not None and len(finish.evidence_ids) > len(results):
@@ -199,39 +201,6 @@ class SearchEngine:
             notices=tuple(notices),
             trajectory=trajectory,
         )
-
-
-def rank_results(session: Session, limit: int) -> tuple[RankedEvidence, ...]:
-    """The policy's own order if it finished; else what is still in the context, best retrieval score first."""
-    finish = session.finish
-    if finish is not None:
-        ranked = []
-        for position, evidence_id in enumerate(finish.evidence_ids[:limit], 1):
-            result = _ranked(session.store.get(evidence_id), 1 / position)
-            quote = finish.quotes.get(evidence_id)
-            ranked.append(result if quote is None else replace(result, spans=(session.store.cite(evidence_id, quote),)))
-        return tuple(ranked)
-    by_score = sorted(
-        session.store,
-        key=lambda evidence: (not session.ledger.is_live(evidence.id), -evidence.score, int(evidence.id[1:])),
-    )
-    return tuple(_ranked(evidence, evidence.score) for evidence in by_score[:limit])
-
-
-def _ranked(evidence: Evidence, score: float) -> RankedEvidence:
-    return RankedEvidence(
-        id=evidence.id,
-        chunk_id=evidence.chunk_id,
-        document_id=evidence.document_id,
-        title=evidence.title,
-        uri=evidence.uri,
-        text=evidence.text,
-        start=evidence.start,
-        end=evidence.end,
-        score=score,
-        metadata=evidence.metadata,
-        source=evidence.source,
-    )
 
 
 def _record(evidence: Evidence) -> EvidenceRecord:

@@ -1,7 +1,8 @@
 """Evaluation: every query of a set through the engine, and beside it one plain search on the same index.
 
-A set is a folder with `corpus.jsonl` and `queries.jsonl`. Its corpus is ingested once into a collection under
-`THRESHER_HOME/eval/` and reused until the file or the embedder changes.
+A set is a folder with `queries.jsonl` and either `corpus.jsonl`, whose records are the documents, or `docs/`, a folder
+of files; the gold ids of the latter are file paths relative to it. The corpus is ingested once into a collection under
+`THRESHER_HOME/eval/` and reused until it or the embedder changes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from thresher.corpus.collection import Collection
+    from thresher.corpus.ingest import IngestReport
     from thresher.corpus.progress import Progress
     from thresher.engine.search import SearchEngine
 
@@ -59,8 +62,8 @@ def evaluate(
     started = time.perf_counter()
     with prepared_collection(directory, embedder, on_ingest=on_ingest) as collection:
         prepared = time.perf_counter() - started
-        engine = SearchEngine(collection, policy)
-        queries = asyncio.run(_run_all(engine, tasks, effort, max_results, on_query))
+        run = _Run(SearchEngine(collection, policy), effort, max_results, _gold_names(directory, collection))
+        queries = asyncio.run(_run_all(run, tasks, on_query))
         stats = collection.stats()
     return EvalReport(
         dataset=directory.resolve().name,
@@ -85,26 +88,41 @@ def prepared_collection(
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
     from thresher.corpus.ingest import ingest
+    from thresher.corpus.sync import sync
 
-    corpus = directory / "corpus.jsonl"
-    if not corpus.is_file():
-        raise TaskError(f"{directory} is not an evaluation set: it has no corpus.jsonl")
-    digest = _file_hash(corpus)
+    corpus, folder = directory / "corpus.jsonl", directory / "docs"
+    if not corpus.is_file() and not folder.is_dir():
+        raise TaskError(f"{directory} is not an evaluation set: it has neither corpus.jsonl nor docs/")
+    digest = _file_hash(corpus) if corpus.is_file() else str(folder.resolve())
     path = home() / "eval" / collection_name(directory.resolve().name, digest, embedder)
     if (path / MANIFEST).is_file():
         collection = Collection.open(path, embedder=load_embedder(embedder))
     else:
         collection = Collection.create(path, load_embedder(embedder), name=path.name)
     with collection:
+        if not corpus.is_file():
+            _check(sync(collection, folder, on_progress=on_ingest), folder)
+            yield collection
+            return
         complete = any(
             source.status is Status.INDEXED and source.content_hash == digest for source in collection.sources()
         )
         if not complete:
-            report = ingest(collection, [corpus], on_progress=on_ingest)
-            failed = [result for result in report.sources if result.status is Status.FAILED]
-            if failed:
-                raise TaskError(f"{corpus} could not be ingested: {failed[0].reason}")
+            _check(ingest(collection, [corpus], on_progress=on_ingest), corpus)
         yield collection
+
+
+def _check(report: IngestReport, corpus: Path) -> None:
+    failed = [result for result in report.sources if result.status is Status.FAILED]
+    if failed:
+        raise TaskError(f"{corpus} could not be ingested: {failed[0].id}: {failed[0].reason}")
+
+
+def _gold_names(directory: Path, collection: Collection) -> dict[str, str]:
+    """What gold ids call each document: its file in a folder of files, else (left out here) its own id."""
+    if (directory / "corpus.jsonl").is_file():
+        return {}
+    return {document.id: document.source_id for document in collection.documents()}
 
 
 def collection_name(name: str, digest: str, embedder: str) -> str:
@@ -113,33 +131,41 @@ def collection_name(name: str, digest: str, embedder: str) -> str:
     return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:40] or 'set'}-{key[:12]}"
 
 
-async def _run_all(
-    engine: SearchEngine, tasks: Sequence[Task], effort: Effort, max_results: int, on_query: OnQuery | None
-) -> tuple[QueryResult, ...]:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    engine: SearchEngine
+    effort: Effort
+    max_results: int
+    gold_names: dict[str, str]
+
+
+async def _run_all(run: _Run, tasks: Sequence[Task], on_query: OnQuery | None) -> tuple[QueryResult, ...]:
     """One query after the other, so that the seconds of one are not those of its neighbours."""
     results = []
     for number, task in enumerate(tasks):
         if on_query is not None:
             on_query(number, len(tasks), task)
-        single = await _run(engine, task, Effort.MINIMAL, max_results)
-        results.append(QueryResult(task, agent=await _run(engine, task, effort, max_results), single=single))
+        single = await _search(run, task, Effort.MINIMAL)
+        results.append(QueryResult(task, agent=await _search(run, task, run.effort), single=single))
     return tuple(results)
 
 
-async def _run(engine: SearchEngine, task: Task, effort: Effort, max_results: int) -> SystemResult:
+async def _search(run: _Run, task: Task, effort: Effort) -> SystemResult:
     started = time.perf_counter()
     try:
-        request = SearchRequest(task.question, effort=effort, max_results=max_results)
-        result = await engine.search(request)
+        result = await run.engine.search(SearchRequest(task.question, effort=effort, max_results=run.max_results))
     except Exception as error:  # whatever it is, it belongs to this query and is counted
         return SystemResult(error=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - started)
-    return _observed(result, time.perf_counter() - started)
+    return _observed(result, run.gold_names, time.perf_counter() - started)
 
 
-def _observed(result: SearchResult, seconds: float) -> SystemResult:
+def _observed(result: SearchResult, gold_names: dict[str, str], seconds: float) -> SystemResult:
+    def name(document_id: str) -> str:
+        return gold_names.get(document_id, document_id)
+
     trajectory = result.trajectory
-    returned = tuple(item.document_id for item in result.results)
-    document = {e.id: e.document_id for e in trajectory.evidence} if trajectory else {}
+    returned = tuple(name(item.document_id) for item in result.results)
+    document = {e.id: name(e.document_id) for e in trajectory.evidence} if trajectory else {}
     return SystemResult(
         returned=returned,
         texts=tuple(item.text for item in result.results),

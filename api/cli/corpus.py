@@ -44,13 +44,13 @@ def ingest(
 
     What has not changed since the last time is left alone. Exit status: 3 if some files failed.
     """
-    from thresher.api.cli.progress import ingest_progress
+    from thresher.api.cli.progress import progress_bar
     from thresher.corpus.ingest import ingest as run
 
     chosen = settings(ctx, collection=collection, embedder=embedder)
     _require_paths(paths)
-    with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, ingest_progress() as on_progress:
-        report = run(opened, paths, on_progress=on_progress)
+    with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, progress_bar() as bar:
+        report = run(opened, paths, on_progress=bar.on_ingest)
     _report(report, chosen.collection, as_json=json)
 
 
@@ -68,13 +68,13 @@ def sync(
 
     New and changed files are read, documents of deleted files removed. Exit status: 3 if some files failed.
     """
-    from thresher.api.cli.progress import ingest_progress
+    from thresher.api.cli.progress import progress_bar
     from thresher.corpus.sync import sync as run
 
     chosen = settings(ctx, collection=collection, embedder=embedder)
     _require_paths([root])
-    with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, ingest_progress() as on_progress:
-        report = run(opened, root, allow_empty=allow_empty, on_progress=on_progress)
+    with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, progress_bar() as bar:
+        report = run(opened, root, allow_empty=allow_empty, on_progress=bar.on_ingest)
     _report(report, chosen.collection, as_json=json)
 
 

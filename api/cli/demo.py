@@ -40,7 +40,7 @@ def demo(
 
     The question takes several steps; what the agent searched, kept, pruned and returned is shown.
     """
-    from thresher.api.cli.progress import ingest_progress
+    from thresher.api.cli.progress import progress_bar
     from thresher.api.cli.search import exit_code, run_search, show_result
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
@@ -64,8 +64,8 @@ def demo(
         collection = stack.enter_context(
             Collection.open(path, embedder=model) if exists else Collection.create(path, model, name="demo")
         )
-        with ingest_progress() as on_progress:
-            report = sync(collection, sample / "docs", on_progress=on_progress)
+        with progress_bar() as bar:
+            report = sync(collection, sample / "docs", on_progress=bar.on_ingest)
         stats = collection.stats()
         note(
             f"sample corpus: {plural(stats.documents, 'document')} in {plural(stats.chunks, 'passage')} "

@@ -38,11 +38,11 @@ def evaluate(
 
     Exit status: 3 if a query failed.
     """
-    from thresher.api.cli.progress import ingest_progress, query_progress
+    from thresher.api.cli.progress import progress_bar
     from thresher.train.evaluate import evaluate as run
 
     chosen = settings(ctx, policy=policy, effort=effort, embedder=embedder, max_results=max_results)
-    with ingest_progress() as on_ingest, query_progress() as on_query:
+    with progress_bar() as bar:
         report = run(
             directory,
             policy=chosen.policy,
@@ -51,8 +51,8 @@ def evaluate(
             limit=limit,
             embedder=chosen.embedder,
             max_results=chosen.max_results,
-            on_ingest=on_ingest,
-            on_query=on_query,
+            on_ingest=bar.on_ingest,
+            on_query=bar.on_query,
         )
     if json:
         emit(report.as_dict())

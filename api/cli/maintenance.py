@@ -82,13 +82,13 @@ def compact(
 
 
 def _reembed(name: str, spec: str) -> RebuildReport:
-    from thresher.api.cli.progress import chunk_progress
+    from thresher.api.cli.progress import progress_bar
     from thresher.corpus.embedders import load_embedder
     from thresher.corpus.reembed import reembed
 
     path = require_collection(name)
-    with chunk_progress() as on_progress:
-        return reembed(path, load_embedder(spec), on_progress=on_progress)
+    with progress_bar() as bar:
+        return reembed(path, load_embedder(spec), on_progress=bar.on_chunks)
 
 
 def _show(report: RebuildReport, kind: str, name: str, done: str, *, as_json: bool) -> None:

@@ -1,37 +1,52 @@
-"""A progress bar on stderr, only when that is a terminal."""
+"""Progress bars on stderr, only when that is a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thresher.api.cli.console import err, one_line, plural
 
 if TYPE_CHECKING:
     from thresher.corpus.progress import Progress
-    from thresher.train.evaluate import OnQuery
     from thresher.train.tasks import Task
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar for a whole command; its phases take it over one after the other."""
+
+    update: Callable[[float, float, str], None]
+    """(done, of how much, in words)"""
+
+    def on_ingest(self, progress: Progress) -> None:
+        """Show how far an ingestion is."""
+        self.update(progress.share, 1.0, describe(progress))
+
+    def on_query(self, number: int, total: int, task: Task) -> None:
+        """Show which query of an evaluation is running."""
+        self.update(number, total, f"{number:,}/{total:,} {one_line(task.question, 60)}")
+
+    def on_chunks(self, done: int, total: int) -> None:
+        """Show how many passages are done."""
+        self.update(done, total, f"{done:,}/{plural(total, 'passage')}")
+
+
 @contextmanager
-def ingest_progress() -> Iterator[Callable[[Progress], None] | None]:
-    """A sink for ingestion progress: files, chunks, rate, time left. None when nobody would see it."""
+def progress_bar() -> Iterator[Bar]:
+    """A bar while the block runs, gone afterwards. It does nothing where stderr is no terminal."""
     console = err()
     if not console.is_terminal:
-        yield None
+        yield Bar(lambda done, total, words: None)
         return
-    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
-    columns = (SpinnerColumn(), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("looking for files", total=None)
-
-        def show(progress: Progress) -> None:
-            bar.update(task, total=1.0, completed=progress.share, description=describe(progress))
-
-        yield show
+    columns = (SpinnerColumn(), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TextColumn("{task.description}", markup=False), console=console, transient=True) as rich:
+        task = rich.add_task("", total=None)
+        yield Bar(lambda done, total, words: rich.update(task, completed=done, total=total, description=words))
 
 
 def describe(progress: Progress) -> str:
@@ -47,39 +62,3 @@ def describe(progress: Progress) -> str:
     if progress.current:
         parts.append(one_line(progress.current, 40))
     return ", ".join(parts)
-
-
-@contextmanager
-def query_progress() -> Iterator[OnQuery | None]:
-    """A sink for the progress of an evaluation."""
-    console = err()
-    if not console.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    label = TextColumn("{task.description}", markup=False)
-    with Progress(
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), label, console=console, transient=True
-    ) as bar:
-        shown = bar.add_task("", total=None, visible=False)
-
-        def show(number: int, total: int, task: Task) -> None:
-            bar.update(shown, total=total, completed=number, description=one_line(task.question, 60), visible=True)
-
-        yield show
-
-
-@contextmanager
-def chunk_progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A sink for `(passages done, passages in all)`."""
-    console = err()
-    if not console.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    with Bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

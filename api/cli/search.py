@@ -50,6 +50,8 @@ def search(
 
     Exit status: 0 evidence found, 3 ended by a limit, 4 insufficient evidence.
     """
+    from thresher.engine.search import SearchEngine
+
     chosen = settings(
         ctx,
         collection=collection,
@@ -60,8 +62,6 @@ def search(
         deadline_s=deadline,
         policy=policy,
     )
-    from thresher.engine.search import SearchEngine
-
     request = _request(question, chosen, filter)
     with open_collection(chosen.collection) as opened:
         result = run_search(SearchEngine(opened, chosen.policy), request, save=chosen.save_traces)
@@ -114,7 +114,7 @@ def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved:
         console.print()
     print_results(console, response)
     if saved and result.trajectory is not None:
-        note(f"thresher trace show {result.id}  shows how it was found")
+        note(f"`thresher trace show {result.id}` shows how it was found")
 
 
 def exit_code(result: SearchResult) -> ExitCode:
@@ -167,11 +167,13 @@ def _live() -> Iterator[EventSink | None]:
     if not console.is_terminal:
         yield None
         return
+    from rich.text import Text
+
     with console.status("searching") as status:
 
         def show(event: Event) -> None:
             data = event.data
             words = [str(data[key]) for key in ("turn", "name", "query", "message") if data.get(key)]
-            status.update(one_line(f"{event.type} {' '.join(words)}", 100))
+            status.update(Text(one_line(f"{event.type} {' '.join(words)}", 100)))  # not markup: it quotes documents
 
         yield show

@@ -121,7 +121,8 @@ class ManagedLexical:
 
 def _passages(connection: sqlite3.Connection, first: int) -> Iterator[list[Passage]]:
     rows = connection.execute(
-        "SELECT c.id, d.title, c.text FROM chunks c JOIN documents d ON d.key = c.document_key "
+        "SELECT c.id, d.title, t.text FROM chunks c JOIN documents d ON d.key = c.document_key "
+        "JOIN chunks_text t ON t.chunk_id = c.id "
         "WHERE c.id >= ? ORDER BY c.id",
         (first,),
     )

@@ -63,14 +63,14 @@ class Change:
             passage = text[span.start : span.end]
             chunk_id = _inserted(
                 connection,
-                "INSERT INTO chunks (document_key, vector_id, position, start, stop, text) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO chunks (document_key, vector_id, position, start, stop) VALUES (?, ?, ?, ?, ?)",
                 key,
                 vector_id_of(connection, embed_hash, vector),
                 position,
                 span.start,
                 span.end,
-                passage,
             )
+            connection.execute("INSERT INTO chunks_text VALUES (?, ?)", (chunk_id, passage))
             connection.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (chunk_id, passage))
 
     def remove(self, keys: Iterable[int]) -> None:
@@ -97,11 +97,13 @@ class Change:
             "INSERT INTO tombstones (kind, id, seq) SELECT 'chunk', id, ? FROM chunks WHERE document_key = ?",
             (self._seq, key),
         )
+        own = "SELECT id FROM chunks WHERE document_key = ?"
         connection.execute(
             "INSERT INTO chunks_fts (chunks_fts, rowid, text) "
-            "SELECT 'delete', id, text FROM chunks WHERE document_key = ?",
+            f"SELECT 'delete', chunk_id, text FROM chunks_text WHERE chunk_id IN ({own})",
             (key,),
         )
+        connection.execute(f"DELETE FROM chunks_text WHERE chunk_id IN ({own})", (key,))
         for table in ("chunks", "documents_text", "documents_metadata"):
             connection.execute(f"DELETE FROM {table} WHERE document_key = ?", (key,))
 

@@ -13,8 +13,9 @@ from thresher.corpus.filters import Filter, filter_sql
 from thresher.corpus.info import DocumentInfo
 from thresher.corpus.record.values import storable
 
-_CHUNK_COLUMNS = "c.id, d.id, d.uri, d.title, c.position, c.start, c.stop, c.text, d.metadata"
+_CHUNK_COLUMNS = "c.id, d.id, d.uri, d.title, c.position, c.start, c.stop, t.text, d.metadata"
 _CHUNK_TABLES = "chunks c JOIN documents d ON d.key = c.document_key"
+_WITH_TEXT = f"{_CHUNK_TABLES} JOIN chunks_text t ON t.chunk_id = c.id"
 
 
 def id_list(ids: Iterable[int]) -> str:
@@ -46,7 +47,7 @@ def keys_of_source(connection: sqlite3.Connection, source_id: str, *, keep: Coll
 def load_chunks(connection: sqlite3.Connection, chunk_ids: Sequence[int]) -> dict[int, Chunk]:
     """The live chunks among `chunk_ids`, by id."""
     rows = connection.execute(
-        f"SELECT {_CHUNK_COLUMNS} FROM {_CHUNK_TABLES} WHERE c.id IN (SELECT value FROM json_each(?))",
+        f"SELECT {_CHUNK_COLUMNS} FROM {_WITH_TEXT} WHERE c.id IN (SELECT value FROM json_each(?))",
         (id_list(chunk_ids),),
     )
     return {row[0]: _chunk(row) for row in rows}
@@ -58,7 +59,7 @@ def read_document(connection: sqlite3.Connection, document_id: str) -> list[Chun
     if not found:
         return None
     rows = connection.execute(
-        f"SELECT {_CHUNK_COLUMNS} FROM {_CHUNK_TABLES} WHERE c.document_key = ? ORDER BY c.position", found
+        f"SELECT {_CHUNK_COLUMNS} FROM {_WITH_TEXT} WHERE c.document_key = ? ORDER BY c.position", found
     )
     return [_chunk(row) for row in rows]
 
@@ -104,7 +105,13 @@ def document_hashes(connection: sqlite3.Connection, document_ids: Iterable[str])
 
 def live_chunks(connection: sqlite3.Connection, chunk_ids: Sequence[int], where: Filter | None) -> set[int]:
     """Which of `chunk_ids` are live and satisfy the filter."""
-    condition, parameters = filter_sql(where, row_by_row=True) if where else ("1", [])
+    if where is None:
+        return set(
+            _column(
+                connection, "SELECT id FROM chunks WHERE id IN (SELECT value FROM json_each(?))", id_list(chunk_ids)
+            )
+        )
+    condition, parameters = filter_sql(where, row_by_row=True)
     rows = connection.execute(
         f"SELECT c.id FROM {_CHUNK_TABLES} WHERE c.id IN (SELECT value FROM json_each(?)) AND ({condition})",
         [id_list(chunk_ids), *parameters],

@@ -17,7 +17,8 @@ APPLICATION_ID = 0x54485253  # "THRS"
 #   place keeps the vectors of the others.
 # - chunks_fts is an external-content index with detail=none: a third of the size of a positional one. It answers
 #   "which chunks may match", the regular expression decides.
-# - document text, vectors and chunks are separate tables: a scan of one does not page through the others.
+# - texts and vectors have tables of their own: what every search looks up (is this chunk live, whose is it, does its
+#   document satisfy the filter) then stays in a few megabytes of cache.
 DDL = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -81,9 +82,9 @@ CREATE TABLE chunks (
   vector_id INTEGER NOT NULL,
   position INTEGER NOT NULL,
   start INTEGER NOT NULL,
-  stop INTEGER NOT NULL,
-  text TEXT NOT NULL
+  stop INTEGER NOT NULL
 );
+CREATE TABLE chunks_text (chunk_id INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE UNIQUE INDEX chunks_by_document ON chunks (document_key, position);
 CREATE INDEX chunks_by_vector ON chunks (vector_id);
 CREATE TABLE vectors (
@@ -94,7 +95,7 @@ CREATE TABLE vectors (
 CREATE TABLE embeddings (embed_hash TEXT PRIMARY KEY, vector_id INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX embeddings_by_vector ON embeddings (vector_id);
 CREATE VIRTUAL TABLE chunks_fts USING fts5(
-  text, content='chunks', content_rowid='id', tokenize='trigram', detail=none, columnsize=0
+  text, content='chunks_text', content_rowid='chunk_id', tokenize='trigram', detail=none, columnsize=0
 );
 """
 

@@ -135,6 +135,7 @@ class Store:
             "sources",
             "documents",
             "chunks",
+            "chunks_text",
             "vectors",
             "embeddings",
             "tombstones",

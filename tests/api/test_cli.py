@@ -93,6 +93,17 @@ def test_sync_mirrors_deletions(notes: Path) -> None:
     assert texts == ["The ferry Alma was scrapped."]
 
 
+def test_an_empty_folder_is_not_taken_for_deletion(notes: Path) -> None:
+    assert Outcome("sync", notes, "--embedder", "wordllama").code == 0
+    for file in notes.iterdir():
+        file.unlink()
+    refused = Outcome("sync", notes)
+    assert refused.code == 1
+    assert "holds no file" in refused.err
+    assert Outcome("status", "--json").json["documents"] == 2
+    assert Outcome("sync", notes, "--allow-empty", "--json").json["removed"] == 2
+
+
 def test_a_file_that_fails_is_named_and_the_rest_is_indexed(notes: Path) -> None:
     (notes / "broken.pdf").write_bytes(b"%PDF-1.7\nthis is no PDF")
     outcome = Outcome("ingest", notes, "--embedder", "wordllama")

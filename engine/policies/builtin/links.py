@@ -10,6 +10,7 @@ from functools import lru_cache
 from thresher.engine.policies.builtin.questions import FUNCTION, mentions
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(])")
+_JOINER = re.compile(r"\s+(?:in|at|for|to|and|&|from)\s+")
 _QUALIFIER = re.compile(r"\s*\([^)]*\)\s*$")
 
 
@@ -42,13 +43,19 @@ class Entity:
 
 @lru_cache(maxsize=16_384)
 def entities(title: str, text: str) -> tuple[Entity, ...]:
-    """The names of a passage in reading order, its title first, each once."""
+    """The names of a passage in reading order, its title first, each once.
+
+    A name that a preposition joins ("Brask in Holm", "Alice in Wonderland") may be one or two: all are given.
+    """
     bare = bare_title(title)
     found: dict[str, Entity] = {fold(bare): Entity(bare, "", 0)} if bare else {}
+    position = 0
     for sentence in sentences(text):
         for span in mentions(sentence):
-            name = span.of(sentence)
-            key = fold(name)
-            if len(key) >= 4 and key.strip() not in FUNCTION and key not in found:
-                found[key] = Entity(name, sentence, len(found) + (0 if bare else 1))
+            whole = span.of(sentence)
+            position += 1
+            for name in dict.fromkeys((whole, *_JOINER.split(whole))):
+                key = fold(name)
+                if len(key) >= 4 and key.strip() not in FUNCTION and key not in found:
+                    found[key] = Entity(name, sentence, position)
     return tuple(found.values())

@@ -13,6 +13,7 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import embedding_input
 from thresher.engine.policies.builtin.lexical import Corpus, Lexical, Terms
 from thresher.engine.policies.builtin.links import bare_title, fold
+from thresher.engine.policy import Observation
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +21,7 @@ class Passage:
     """A shown chunk. `first` is its fused score under the question itself, 0 when only a later query found it."""
 
     id: str
+    document_id: str
     title: str
     text: str
     vector: Vectors
@@ -49,6 +51,7 @@ class Passages:
         self._lexical = lexical
         self._question = question
         self._by_id: dict[str, Passage] = {}
+        self._fused: dict[str, float] = {}
         self._matrix: Vectors | None = None
 
     def __len__(self) -> int:
@@ -66,12 +69,24 @@ class Passages:
             self._matrix = np.stack([passage.vector for passage in self._by_id.values()])
         return self._matrix
 
+    def fused(self, passage: Passage) -> float:
+        """The best fused score that any query gave it."""
+        return self._fused.get(passage.id, 0.0)
+
+    def sight(self, observations: Iterable[Observation]) -> None:
+        """Take up how the queries of a turn ranked what is known, shown again or not."""
+        for observation in observations:
+            for sighting in observation.sightings:
+                known = self._fused.get(sighting.evidence_id, 0.0)
+                self._fused[sighting.evidence_id] = max(known, sighting.score)
+
     def learn(self, store: Iterable[Evidence]) -> int:
         """Take up evidence that is new; returns how much that was."""
         new = [evidence for evidence in store if evidence.id not in self._by_id]
         for evidence, vector in zip(new, self._vectors(new), strict=True):
             self._by_id[evidence.id] = Passage(
                 id=evidence.id,
+                document_id=evidence.document_id,
                 title=evidence.title,
                 text=evidence.text,
                 vector=vector,

@@ -18,9 +18,9 @@ from thresher.engine.policies.builtin.lexical import Corpus, Lexical
 from thresher.engine.policies.builtin.links import sentences
 from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.questions import mentions, slots
-from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights, features, match, score
+from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights, features, match, score, spread
 from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
-from thresher.engine.policies.builtin.stopping import judge
+from thresher.engine.policies.builtin.stopping import THRESHOLD, judge
 from thresher.engine.policy import Decision, ToolUse, View
 
 TURN_OVERHEAD = 80
@@ -37,7 +37,7 @@ class Settings:
         frontier: rewrites that the next hop starts from.
         keep: chunks that stay in the context between turns.
         quotes: results for which the telling sentence is quoted.
-        threshold: sufficiency score from which evidence counts as enough.
+        discount: what each further passage of one document costs it in the ranking.
     """
 
     hops: int = 2
@@ -45,7 +45,7 @@ class Settings:
     frontier: int = 5
     keep: int = 10
     quotes: int = 3
-    threshold: float = 0.6
+    discount: float = 2.0
     rewriting: RewriteSettings = field(default_factory=RewriteSettings)
     weights: RankWeights = field(default_factory=RankWeights)
 
@@ -75,6 +75,7 @@ class BuiltinPolicy:
             self._passages = Passages(self._corpus, self._lexical, view.question)
             return self._open(view)
         fresh = self._passages.learn(view.store)
+        self._passages.sight(view.observations)
         hops_done = view.turn - 2
         if not fresh or hops_done >= self._settings.hops or view.turns_left <= 1:
             return self._finish(view, self._root, self._passages)
@@ -108,6 +109,8 @@ class BuiltinPolicy:
         if not self._latest:
             return None
         self._states += self._latest
+        for state in self._latest:
+            self._rewriter.asked(state.text)
         guesses = [f"{state.bridge} (from {state.chain[-1]})" for state in self._latest]
         calls = [ToolUse("prune_chunks", {"ids": pruned})] if pruned else []
         calls += [_search(state.text) for state in self._latest]
@@ -117,9 +120,9 @@ class BuiltinPolicy:
         """The rewrites whose search confirmed them best; at first, the question."""
         if not self._latest:
             return [root]
-        verified = match(self._latest, passages, self._lexical).verified.tolist()
-        order = sorted(zip(self._latest, verified, strict=True), key=lambda pair: -(pair[0].prior + pair[1]))
-        return [state for state, _ in order[: self._settings.frontier]]
+        trust = match(self._latest, passages, self._lexical).trust(self._latest).tolist()
+        order = sorted(zip(trust, self._latest, strict=True), key=lambda pair: -pair[0])
+        return [state for _, state in order[: self._settings.frontier]]
 
     def _outgrown(self, view: View, root: State, passages: Passages) -> list[str]:
         """Every live chunk but the few that rank best by what is known now."""
@@ -140,8 +143,9 @@ class BuiltinPolicy:
         if not len(passages):
             return _finish([], sufficient=False, why="Nothing was found.", missing=[view.question])
         ranked = self._ranked(view.question, passages)[: view.max_results]
-        verdict = judge(view.question, root.vector, ranked, self._lexical, threshold=self._settings.threshold)
-        why = f"The evidence covers the question to {verdict.score:.2f} (enough is {self._settings.threshold:.2f})."
+        trust = float(match(self._states, passages, self._lexical).trust(self._states).max()) if self._states else 0.0
+        verdict = judge(view.question, root.vector, ranked, trust, self._lexical)
+        why = f"Estimated chance that this evidence is enough: {verdict.score:.2f} (threshold {THRESHOLD:.2f})."
         if self._states:
             why += f" Followed {', '.join(dict.fromkeys(state.bridge for state in self._states))}."
         quotes = {p.id: self._telling_sentence(view.question, p) for p in ranked[: self._settings.quotes]}
@@ -156,8 +160,7 @@ class BuiltinPolicy:
     def _ranked(self, question: str, passages: Passages) -> list[Passage]:
         table: Floats = features(question, self._clauses, self._states, passages, self._lexical)
         scores = score(table, self._settings.weights).tolist()
-        everything = passages.all
-        return [everything[j] for j in sorted(range(len(everything)), key=lambda j: (-scores[j], j))]
+        return spread(passages.all, scores, self._settings.discount)
 
     def _telling_sentence(self, question: str, passage: Passage) -> str:
         """The sentence that covers most of the question and its rewrites; "" if none covers anything."""

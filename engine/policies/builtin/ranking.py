@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from thresher.corpus.documents import Vectors
 from thresher.engine.policies.builtin.lexical import Lexical
 from thresher.engine.policies.builtin.links import fold
-from thresher.engine.policies.builtin.passages import Passages
+from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.rewriting import State
 
 Floats = NDArray[np.float64]
@@ -37,16 +37,31 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class RankWeights:
-    """Logistic regression on the training splits of two multi-hop sets (200 questions). Order is that of `features`."""
+    """Weights of the features, in the order in which `features` gives them.
 
-    coverage: float = 2.301
-    fused: float = 0.300
-    titled: float = 2.739
-    clause: float = 1.513
-    rewrite: float = 1.191
-    rewrite_coverage: float = 0.560
-    parent: float = 3.193
-    hits: float = 0.736
+    Logistic regression over passages of 425 questions from five kinds of corpora (two multi-hop sets over an
+    encyclopedia, counted twice; news; chat over manuals; e-mail). Fitted on the first two alone, the ranking is two
+    points better there and worse than a plain search on news and chat.
+
+    Attributes:
+        coverage: idf share of the question's words that the passage holds.
+        asked: fused score under the question itself; `fused`: the best under any query.
+        titled: whether the question names the passage's title.
+        clause: reciprocal rank under the best-fitting clause; `rewrite`: under the best-fitting rewrite.
+        rewrite_coverage: idf share of a rewrite's words, where the passage names its bridge.
+        parent: trust in the best rewrite whose bridge was read from the passage.
+        hits: log of how many rewrites rank it in their first three.
+    """
+
+    coverage: float = 4.917
+    asked: float = 0.677
+    titled: float = 1.482
+    clause: float = 1.177
+    rewrite: float = 0.457
+    rewrite_coverage: float = 0.277
+    parent: float = 1.806
+    hits: float = 0.163
+    fused: float = 3.060
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,10 @@ class Matches:
     def verified(self) -> Floats:
         """Best match of each rewrite, shape (rewrites,)."""
         return np.asarray(self.match.max(axis=1))
+
+    def trust(self, states: Sequence[State]) -> Floats:
+        """Prior plus verification of each rewrite, shape (rewrites,)."""
+        return np.array([state.prior for state in states]) + self.verified
 
 
 def match(states: Sequence[State], passages: Passages, lexical: Lexical) -> Matches:
@@ -88,11 +107,12 @@ def reciprocal_rank(scores: Floats) -> Floats:
 def features(
     question: str, clauses: Sequence[Clause], states: Sequence[State], passages: Passages, lexical: Lexical
 ) -> Floats:
-    """Shape (passages, 8), columns in the order of `RankWeights`."""
+    """Shape (passages, 9), columns in the order of `RankWeights`."""
     wanted, asked = lexical.content(question), fold(question)
     zero = np.zeros(len(passages))
     coverage = np.array([lexical.coverage(wanted, p.terms) for p in passages.all])
-    fused = np.array([FUSED_SCALE * p.first for p in passages.all])
+    asked_first = np.array([FUSED_SCALE * p.first for p in passages.all])
+    fused = np.array([FUSED_SCALE * passages.fused(p) for p in passages.all])
     titled = np.array([float(len(p.folded_title) > 4 and p.folded_title in asked) for p in passages.all])
     clause = zero
     if clauses:
@@ -105,7 +125,7 @@ def features(
     if states:
         matches = match(states, passages, lexical)
         rank = reciprocal_rank(matches.match)
-        trust = np.array([state.prior for state in states]) + matches.verified
+        trust = matches.trust(states)
         trust = np.exp(SHARPNESS * (trust - trust.max()))
         rewrite = rank.max(axis=0)
         rewrite_coverage = (matches.covered * matches.named).max(axis=0)
@@ -114,7 +134,23 @@ def features(
         for state, weight in zip(states, trust.tolist(), strict=True):
             for source in state.chain:
                 parent[position[source]] = max(parent[position[source]], weight)
-    return np.stack([coverage, fused, titled, clause, rewrite, rewrite_coverage, parent, hits], axis=1)
+    return np.stack([coverage, asked_first, titled, clause, rewrite, rewrite_coverage, parent, hits, fused], axis=1)
+
+
+def spread(passages: Sequence[Passage], scores: Sequence[float], discount: float) -> list[Passage]:
+    """Best first, each further passage of one document taken down by `discount` more than the one before.
+
+    A chain of evidence runs through several documents; without this a long document that fits the question well
+    fills the list with its neighbours.
+    """
+    waiting = sorted(range(len(passages)), key=lambda j: (-scores[j], j))
+    taken: dict[str, int] = {}
+    adjusted = []
+    for j in waiting:
+        document = passages[j].document_id
+        adjusted.append((scores[j] - discount * taken.get(document, 0), -j))
+        taken[document] = taken.get(document, 0) + 1
+    return [passages[-j] for _, j in sorted(adjusted, reverse=True)]
 
 
 def score(table: Floats, weights: RankWeights) -> Floats:

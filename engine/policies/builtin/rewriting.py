@@ -93,7 +93,7 @@ class Rewriter:
         self._asked.add(fold(text))
 
     def propose(self, frontier: Iterable[State], passages: Passages) -> list[State]:
-        """The best rewrites of the frontier, marked as asked, best first."""
+        """The best rewrites of the frontier that were not asked before, best first."""
         picked: list[_Candidate] = []
         uses: dict[str, int] = {}
         for candidate in self._by_kind(self._candidates(list(frontier), passages)):
@@ -101,8 +101,6 @@ class Rewriter:
             if len(picked) < self._settings.rewrites and uses.get(parent, 0) < self._settings.per_parent:
                 uses[parent] = uses.get(parent, 0) + 1
                 picked.append(candidate)
-        for candidate in picked:
-            self.asked(candidate.text)
         return [
             State(c.text, vector, c.score, (*c.state.chain, c.passage.id), c.entity.name)
             for c, vector in zip(picked, self.embed(c.text for c in picked), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,24 +15,33 @@ from thresher.engine.policies.builtin.passages import Passage
 from thresher.engine.policies.builtin.questions import mentions
 
 DEPTH = 5
+THRESHOLD = 0.38
+"""Low on purpose: calling good evidence insufficient costs the caller more than the reverse, which they can check."""
+
+# Logistic regression on questions with and without gold passages, from five kinds of corpora, half of each.
+_NEAREST, _COVERED, _TRUST, _BIAS = 4.74, 4.87, 1.19, -7.19
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the evidence seems to cover the question, the score behind that, and the names nothing mentions."""
+    """Whether the evidence seems to cover the question, the estimate behind that, and the names nothing mentions."""
 
     sufficient: bool
     score: float
     missing: tuple[str, ...]
 
 
-def judge(question: str, vector: Vectors, ranked: Sequence[Passage], lexical: Lexical, *, threshold: float) -> Verdict:
-    """Mean of the nearest passage's cosine and the idf coverage of the question by the best passages together."""
+def judge(question: str, vector: Vectors, ranked: Sequence[Passage], trust: float, lexical: Lexical) -> Verdict:
+    """Weigh the nearest passage's cosine, the idf coverage of the question by the best few, and trust in the rewrites.
+
+    It can tell a question about another subject from one that the corpus covers. It cannot tell that only the last
+    link of a chain is missing.
+    """
     if not ranked:
         return Verdict(False, 0.0, (question,))
     nearest = float(np.max(np.stack([passage.vector for passage in ranked]) @ vector))
     covered = lexical.coverage(lexical.content(question), *(passage.terms for passage in ranked[:DEPTH]))
-    value = 0.5 * nearest + 0.5 * covered
+    score = 1 / (1 + math.exp(-(_NEAREST * nearest + _COVERED * covered + _TRUST * trust + _BIAS)))
     named = [span.of(question) for span in mentions(question, question=True)]
     missing = tuple(name for name in named if not any(passage.names(fold(name)) for passage in ranked))
-    return Verdict(value >= threshold, value, missing)
+    return Verdict(score >= THRESHOLD, score, missing)

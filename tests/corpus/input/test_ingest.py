@@ -106,6 +106,7 @@ def test_the_second_run_does_nothing(collection: Collection, docs: Path, embedde
 def test_only_what_changed_is_embedded(collection: Collection, docs: Path, embedder: CountingEmbedder) -> None:
     ingest(collection, [docs])
     embedder.passages.clear()
+    untouched = [chunk.id for chunk in collection.read("p1")]
     lines = (docs / "people.jsonl").read_text().split("\n")
     lines[2] = json.dumps({"id": "p2", "text": "Somebody else"})
     del lines[4]
@@ -114,6 +115,7 @@ def test_only_what_changed_is_embedded(collection: Collection, docs: Path, embed
     assert embedder.passages == ["Somebody else"]
     assert report.removed == 1
     assert "p4" not in document_ids(collection)
+    assert [chunk.id for chunk in collection.read("p1")] == untouched, "it was not written again"
     assert collection.text("p2") == "Somebody else"
 
 

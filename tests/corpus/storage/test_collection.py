@@ -324,23 +324,26 @@ def test_a_second_process_is_refused_with_the_owners_pid(collection: Collection)
     assert subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout == ""
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_a_dead_owner(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    opened = Collection.create(path, EMBEDDER)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    try:
-        with pytest.raises(CollectionLocked):
-            Collection.open(path, embedder=EMBEDDER)
-        opened.close()
+    Collection.create(path, EMBEDDER).close()
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom storage_support import EMBEDDER\n"
+        "from thresher.corpus.collection import Collection\n"
+        "opened = Collection.open(Path(sys.argv[1]), embedder=EMBEDDER)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n    sys.stdin.read()\n    os._exit(0)\n"
+        "print(child, flush=True)\nos._exit(1)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        owner.wait()
+        os.kill(child, 0)  # the child is still there
         Collection.open(path, embedder=EMBEDDER).close()
-    finally:
-        os.write(writing, b"x")
-        os.waitpid(child, 0)
 
 
 def test_a_closed_collection_says_so(tmp_path: Path) -> None:

@@ -72,6 +72,16 @@ def test_an_interrupted_run_changes_nothing_and_goes_on_later(tmp_path: Path) ->
     check(path, Other())
 
 
+def test_what_another_embedder_staged_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    built(path)
+    with pytest.raises(KeyboardInterrupt):
+        reembed(path, Other(stop_after=256))
+    third = Other()
+    third.info = EmbedderInfo("other", 48, "3")
+    assert reembed(path, third).embedded == 300
+
+
 def test_a_crash_before_the_manifest_is_settled_by_the_record(tmp_path: Path) -> None:
     path = tmp_path / "c"
     built(path, 20)
