@@ -128,6 +128,8 @@ class _Parser:
             self._fold = True
         self._at = opening.end()
         if end == ")":
+            if self._peek() in ("*", "+", "?", "{"):
+                raise _Unsure  # RE2 applies the repetition to what stands before the flags
             return ANYTHING
         need = self._alternation(depth + 1)
         if self._peek() != ")":

@@ -194,5 +194,5 @@ def test_mistakes_are_reported_before_any_work(tmp_path: Path, thresher_home: Pa
     with pytest.raises(EmbedderError):
         evaluate(directory, embedder="nonsense")
     (directory / "corpus.jsonl").unlink()
-    with pytest.raises(TaskError, match=r"no corpus\.jsonl"):
+    with pytest.raises(TaskError, match=r"neither corpus\.jsonl"):
         evaluate(directory, embedder="wordllama")

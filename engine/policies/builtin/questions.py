@@ -33,7 +33,8 @@ _POSSESSED = re.compile(r"['’]s?\s+[^\W\d_]+(?:\s+of\s+(?!the\b)[^\W\d_]+)?")
 _SENTENCE_END = re.compile(r"[.?!:;]\s+[\"“(]?$")
 _INITIAL_END = re.compile(r"\b[A-Z]\.\s+$")
 _CLAUSE_END = re.compile(r"[,;?]|\.\s|$")
-_JOINTS = (" ", " & ", " - ", "-", " – ", "–", ", ", ". ")
+_LONGEST_ABBREVIATION = 4  # "Inc.", with its full stop
+_JOINTS = (" ", " & ", " - ", "-", " – ", "–", ", ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _end_of_name(text: str, tokens: Sequence[Word], first: int, *, question: boo
     while j + 1 < len(tokens):
         word, following = tokens[j], tokens[j + 1]
         gap = text[word.end : following.start]
-        if re.search(r"['’]s$", word.text) or gap not in _JOINTS or (gap == ". " and len(word.text) > 3):
+        if gap not in _JOINTS or word.text.endswith(("'s", "’s")) or _ends_sentence(word.text):
             break
         if gap == ", " and not (question and following.text[0].isupper() and not following.is_function):
             break
@@ -154,11 +155,16 @@ def _end_of_name(text: str, tokens: Sequence[Word], first: int, *, question: boo
 
 
 def _trimmed(text: str, span: Span) -> Span:
-    """Without a possessive ending, and without the full stop that ends the text."""
+    """Without a possessive ending, and without a full stop that ends a sentence rather than an abbreviation."""
     end = span.start + len(_POSSESSIVE_END.sub("", span.of(text)))
-    if end == len(text) and text[span.start : end].endswith("."):
+    last = text[span.start : end].rsplit(" ", 1)[-1]
+    if _ends_sentence(last) or (last.endswith(".") and end == len(text)):
         end -= 1
     return Span(span.start, end)
+
+
+def _ends_sentence(word: str) -> bool:
+    return word.endswith(".") and len(word) > _LONGEST_ABBREVIATION
 
 
 def _outermost(spans: Sequence[Span]) -> list[Span]:

@@ -332,8 +332,8 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_dead_owner(tmp_path: Path) -
         "from thresher.corpus.collection import Collection\n"
         "opened = Collection.open(Path(sys.argv[1]), embedder=EMBEDDER)\n"
         "child = os.fork()\n"
-        "if child == 0:\n    sys.stdin.read()\n    os._exit(0)\n"
-        "print(child, flush=True)\nos._exit(1)\n"
+        "if child == 0:\n    print(os.getpid(), flush=True)\n    sys.stdin.read()\n    os._exit(0)\n"
+        "os._exit(1)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(

@@ -57,8 +57,8 @@ def check(path: Path, seed: int, acknowledged: int) -> int:
             for chunk in (chunks[0], chunks[-1]):
                 hits = {hit.chunk.id: hit for hit in opened.search(chunk.text, limit=20)}
                 assert hits[chunk.id].dense == pytest.approx(1.0, abs=1e-4)
-                assert hits[chunk.id].bm25 is not None
-            marker = text.split()[0]
+            marker = text.split()[0]  # says which write it comes from; the last chunk may be a mere full stop
+            assert {hit.chunk.id for hit in opened.search(marker, limit=100) if hit.bm25 is not None} >= {chunks[0].id}
             assert opened.grep(marker, limit=1)[0].chunk.id == chunks[0].id
         for hit in opened.search("part1 says", limit=500):
             assert hit.chunk.text in model[hit.chunk.document_id]

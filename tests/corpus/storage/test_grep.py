@@ -109,6 +109,7 @@ patterns = st.recursive(
 @example("x*abc*", False)
 @example(r"\ufffdabc", False)
 @example("(?i)ss", False)
+@example("abc(?U)*", False)
 def test_the_prefilter_never_loses_a_match(shelf: Collection, pattern: str, ignore_case: bool) -> None:
     expected = brute_force(shelf, pattern, ignore_case)
     for few in (0, 2_000):  # both ways of going through the candidates
