@@ -33,7 +33,10 @@ class CitationModel(SpanModel):
 
 
 class ResultModel(_Model):
-    """One passage, best first; `start` and `end` are character offsets of `text` in the document."""
+    """One passage, best first; `start` and `end` are character offsets of `text` in the document.
+
+    `page` is the page of a PDF that it starts on, from 1.
+    """
 
     id: str
     document_id: str
@@ -42,6 +45,7 @@ class ResultModel(_Model):
     text: str
     start: int
     end: int
+    page: int | None
     score: float
     spans: list[SpanModel]
     metadata: dict[str, str | int | float | bool]
@@ -102,6 +106,7 @@ def _result(item: RankedEvidence) -> dict[str, Any]:
         "text": item.text,
         "start": item.start,
         "end": item.end,
+        "page": item.page,
         "score": item.score,
         "spans": [{"start": span.start, "end": span.end, "text": span.text} for span in item.spans],
         "metadata": dict(item.metadata),

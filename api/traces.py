@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thresher.corpus.paths import home
 
 if TYPE_CHECKING:
+    from thresher.engine.requests import SearchResult
     from thresher.engine.trajectory import Trajectory
 
 _VALIDATION = re.compile(r": \d+ validation errors? for Trajectory$")
@@ -28,15 +30,23 @@ def traces_directory() -> Path:
     return home() / "traces"
 
 
-def save_trace(trajectory: Trajectory) -> Path:
-    """Keep the trajectory of a search; questions are private, so only the owner may read the folder."""
+def with_trace_saved(result: SearchResult) -> SearchResult:
+    """Keep the trajectory of a search; questions are private, so only the owner may read the folder.
+
+    A disk that is full or a folder that cannot be written must not cost the result: then it carries a warning.
+    """
     from thresher.engine.trajectory import append_jsonl
 
+    if result.trajectory is None:
+        return result
     directory = traces_directory()
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = directory / f"{trajectory.id}.jsonl"
-    append_jsonl(path, [trajectory])
-    return path
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        append_jsonl(directory / f"{result.id}.jsonl", [result.trajectory])
+    except OSError as error:
+        warning = f"the trace could not be saved to {directory}: {error.strerror or error}"
+        return replace(result, warnings=(*result.warnings, warning))
+    return result
 
 
 def recent_traces() -> list[Path]:

@@ -24,6 +24,11 @@ class PruneBatch:
         self._staged: dict[str, int] = {}
 
     @property
+    def handles(self) -> tuple[str, ...]:
+        """Handles that a flush would remove."""
+        return tuple(self._staged)
+
+    @property
     def tokens(self) -> int:
         """Tokens that a flush would free."""
         return sum(self._staged.values())
@@ -35,27 +40,14 @@ class PruneBatch:
 
     def stage(self, ledger: Ledger, handles: Sequence[str]) -> Receipt:
         """Mark blocks for removal. The receipt reports them as deferred; nothing has left the context yet."""
-        deferred: list[str] = []
-        unknown: list[str] = []
-        unchanged: list[str] = []
-        protected: list[str] = []
-        for handle in dict.fromkeys(handles):
-            block = ledger.block(handle)
-            if block is None:
-                unknown.append(handle)
-            elif not block.prunable:
-                protected.append(handle)
-            elif not ledger.is_live(handle) or handle in self._staged:
-                unchanged.append(handle)
-            else:
-                self._staged[handle] = block.tokens
-                deferred.append(handle)
+        asked = ledger.sort_out(handles, live=True)
+        self._staged.update((block.handle or "", block.tokens) for block in asked.found)
         return Receipt(
             EditKind.PRUNE,
-            deferred=tuple(deferred),
-            unknown=tuple(unknown),
-            unchanged=tuple(unchanged),
-            protected=tuple(protected),
+            deferred=asked.handles,
+            unknown=asked.unknown,
+            unchanged=asked.unchanged,
+            protected=asked.protected,
             tokens_after=ledger.tokens,
         )
 

@@ -10,6 +10,7 @@ class BlockKind(StrEnum):
     """What a block is. Only `PRUNABLE` kinds can be removed by an edit."""
 
     SYSTEM = "system"
+    TOOLS = "tools"
     TASK = "task"
     REASONING = "reasoning"
     CALL = "call"
@@ -57,7 +58,8 @@ class BlockDraft:
     Attributes:
         handle: the name by which the policy addresses the block (an evidence id for a chunk, a note id for a
             note); at most one live block carries a handle. None: not addressable.
-        text: for a chunk the document's own text, verbatim; framing is added by the renderer.
+        text: for a chunk the document's own text, verbatim; framing is added by the renderer. For `TOOLS`, a JSON
+            array of tool specifications, which a server's template renders beside the messages.
         opens: the role of the chat message that starts with this block; None continues the message before it.
         call: for a `CALL`, the call; for the opening notice of an observation, the call it answers.
         header: for a chunk, what its frame says.

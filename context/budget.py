@@ -21,7 +21,7 @@ class Budget:
     Attributes:
         total: never exceeded; outputs are sized before they are added.
         soft: past it the policy is asked to prune, fold or finish.
-        hard: past it every call but prune, fold and finish is refused.
+        hard: past it every call but pruning and finishing is refused.
         tool_output: the most one observation may take.
     """
 
@@ -44,15 +44,13 @@ class Budget:
             return Tier.HARD
         return Tier.SOFT if used > self.soft else Tier.OK
 
-    @classmethod
-    def scaled(cls, total: int) -> Budget:
-        """The default proportions at another total: what `max_tokens` of a request asks for."""
-        default = cls()
-        return cls(
+    def scaled(self, total: int) -> Budget:
+        """The same proportions at another total; one observation takes a quarter of it at most."""
+        return Budget(
             total=total,
-            soft=max(1, total * default.soft // default.total),
-            hard=max(1, total * default.hard // default.total),
-            tool_output=max(1, min(default.tool_output, total * default.tool_output // default.total * 2)),
+            soft=max(1, total * self.soft // self.total),
+            hard=max(1, total * self.hard // self.total),
+            tool_output=max(1, min(self.tool_output, total // 4)),
         )
 
 

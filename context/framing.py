@@ -25,8 +25,11 @@ CONTROL_STRINGS = (
     "<note",
     "</note",
     "<|",  # ChatML, harmony and Llama 3 special tokens
+    "<｜",  # DeepSeek writes them with a full-width bar
     "<s>",
     "</s>",
+    "<bos>",
+    "<eos>",
     "<think",
     "</think",
     "<tool_call",
@@ -35,6 +38,7 @@ CONTROL_STRINGS = (
     "</tool_response",
     "<start_of_turn",
     "<end_of_turn",
+    "[SYSTEM_PROMPT]",
     "[INST]",
     "[/INST]",
     "[TOOL_CALLS]",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from thresher.context.blocks import Block, BlockDraft, BlockKind
 from thresher.context.receipts import EditKind, Receipt
@@ -33,6 +34,21 @@ class Edited:
 
 
 LedgerEvent = Appended | Edited
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The handles of an edit, sorted: blocks to act on, unknown ones, those already in the state, protected ones."""
+
+    found: tuple[Block, ...]
+    unknown: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    protected: tuple[str, ...]
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """Handles of the blocks to act on."""
+        return tuple(block.handle or "" for block in self.found)
 
 
 class Ledger:
@@ -72,7 +88,7 @@ class Ledger:
         seq = self._by_handle.get(handle)
         return None if seq is None else self._blocks[seq]
 
-    def cost(self, draft: BlockDraft) -> int:
+    def tokens_of(self, draft: BlockDraft) -> int:
         """Tokens that appending `draft` would take."""
         return self._measure(draft)[1]
 
@@ -92,39 +108,35 @@ class Ledger:
 
     def prune(self, handles: Sequence[str]) -> Receipt:
         """Remove blocks by handle. Unknown handles are reported, never accepted in silence."""
-        found, unknown, unchanged, protected = self._sort_out(handles, live=True)
-        freed, reprefill = self._remove(found)
+        asked = self.sort_out(handles, live=True)
+        freed, reprefill = self._remove(asked.found)
         return self._receipt(
             Edited(EditKind.PRUNE, tuple(handles)),
-            removed=_handles(found),
-            unknown=unknown,
-            unchanged=unchanged,
-            protected=protected,
+            asked,
+            removed=asked.handles,
             tokens_freed=freed,
             tokens_reprefill=reprefill,
         )
 
     def restore(self, handles: Sequence[str], *, turn: int = 0) -> Receipt:
         """Bring pruned blocks back, at the end of the context, where they break no cached prefix."""
-        found, unknown, unchanged, protected = self._sort_out(handles, live=False)
-        added = sum(self._place(block.draft).tokens for block in found)
+        asked = self.sort_out(handles, live=False)
+        added = sum(self._place(block.draft).tokens for block in asked.found)
         return self._receipt(
             Edited(EditKind.RESTORE, tuple(handles), turn),
-            restored=_handles(found),
-            unknown=unknown,
-            unchanged=unchanged,
-            protected=protected,
+            asked,
+            restored=asked.handles,
             tokens_added=added,
         )
 
     def fold(self, handles: Sequence[str], note: str, *, turn: int = 0) -> Receipt:
         """Replace blocks by a note that points at their evidence. Without a foldable block nothing is written."""
-        found, unknown, unchanged, protected = self._sort_out(handles, live=True)
-        freed, reprefill = self._remove(found)
+        asked = self.sort_out(handles, live=True)
+        freed, reprefill = self._remove(asked.found)
         written: Block | None = None
-        if found:
+        if asked.found:
             self._notes += 1
-            evidence = [e for block in found for e in (block.draft.evidence_ids or (block.handle or "",))]
+            evidence = [e for block in asked.found for e in (block.draft.evidence_ids or (block.handle or "",))]
             written = self._place(
                 BlockDraft(
                     BlockKind.NOTE,
@@ -136,15 +148,31 @@ class Ledger:
             )
         return self._receipt(
             Edited(EditKind.FOLD, tuple(handles), turn, note),
-            removed=_handles(found),
+            asked,
+            removed=asked.handles,
             note=written.handle if written else None,
-            unknown=unknown,
-            unchanged=unchanged,
-            protected=protected,
             tokens_freed=freed,
             tokens_added=written.tokens if written else 0,
             tokens_reprefill=reprefill,
         )
+
+    def sort_out(self, handles: Sequence[str], *, live: bool) -> Asked:
+        """Which of these handles an edit of blocks that are `live` (or are not) could act on, and why not the rest."""
+        found: list[Block] = []
+        unknown: list[str] = []
+        unchanged: list[str] = []
+        protected: list[str] = []
+        for handle in dict.fromkeys(handles):
+            block = self.block(handle)
+            if block is None:
+                unknown.append(handle)
+            elif not block.prunable:
+                protected.append(handle)
+            elif self.is_live(handle) is not live:
+                unchanged.append(handle)
+            else:
+                found.append(block)
+        return Asked(tuple(found), tuple(unknown), tuple(unchanged), tuple(protected))
 
     def apply(self, event: LedgerEvent) -> None:
         """Replay one recorded event."""
@@ -159,7 +187,8 @@ class Ledger:
 
     def _measure(self, draft: BlockDraft) -> tuple[str, int]:
         piece = self._renderer.piece(draft, self._counter)
-        overhead = self._counter.message_overhead if draft.opens is not None else 0
+        framed = draft.opens is not None or draft.kind is BlockKind.CALL
+        overhead = self._counter.message_overhead if framed else 0
         return piece, self._counter.count(piece) + overhead
 
     def _place(self, draft: BlockDraft) -> Block:
@@ -183,32 +212,15 @@ class Ledger:
         self._tokens -= freed
         return freed, sum(block.tokens for seq, block in self._live.items() if seq > first)
 
-    def _sort_out(
-        self, handles: Sequence[str], *, live: bool
-    ) -> tuple[list[Block], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Split handles into blocks to act on (those whose state is `live`), unknown, unchanged and protected."""
-        found: list[Block] = []
-        unknown: list[str] = []
-        unchanged: list[str] = []
-        protected: list[str] = []
-        for handle in dict.fromkeys(handles):
-            block = self.block(handle)
-            if block is None:
-                unknown.append(handle)
-            elif not block.prunable:
-                protected.append(handle)
-            elif self.is_live(handle) is not live:
-                unchanged.append(handle)
-            else:
-                found.append(block)
-        return found, tuple(unknown), tuple(unchanged), tuple(protected)
-
-    def _receipt(self, event: Edited, **fields: object) -> Receipt:
-        receipt = Receipt(event.kind, tokens_after=self._tokens, **fields)  # type: ignore[arg-type]
+    def _receipt(self, event: Edited, asked: Asked, **fields: Any) -> Receipt:
+        receipt = Receipt(
+            event.kind,
+            unknown=asked.unknown,
+            unchanged=asked.unchanged,
+            protected=asked.protected,
+            tokens_after=self._tokens,
+            **fields,
+        )
         if receipt.changed:
             self.events.append(event)
         return receipt
-
-
-def _handles(blocks: Sequence[Block]) -> tuple[str, ...]:
-    return tuple(block.handle or "" for block in blocks)

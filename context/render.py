@@ -20,12 +20,13 @@ class Prompt:
     """What a policy is sent.
 
     Attributes:
-        messages: chat messages in the OpenAI format.
-        tokens: their exact length, the sum over the live blocks.
-        digest: hex SHA-256 of the messages; two prompts with one digest are byte-identical.
+        messages: chat messages in the OpenAI format; `tools`: the tool specifications sent with them.
+        tokens: the exact length of both, the sum over the live blocks.
+        digest: hex SHA-256 of both; two prompts with one digest are byte-identical.
     """
 
     messages: tuple[Message, ...]
+    tools: tuple[Message, ...]
     tokens: int
     digest: str
 
@@ -62,19 +63,22 @@ class ChatRenderer:
     def render(self, blocks: Iterable[Block]) -> Prompt:
         """Join the pieces of live blocks into messages."""
         messages: list[Message] = []
+        tools: list[Message] = []
         tokens = 0
         for block in blocks:
             draft = block.draft
             tokens += block.tokens
             if draft.opens is not None:
                 messages.append(_open(draft))
-            if draft.kind is BlockKind.CALL:
+            if draft.kind is BlockKind.TOOLS:
+                tools += json.loads(block.piece)
+            elif draft.kind is BlockKind.CALL:
                 messages[-1].setdefault("tool_calls", []).append(_tool_call(draft))
             else:
                 messages[-1]["content"] += block.piece
-        canonical = json.dumps(messages, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        canonical = json.dumps([tools, messages], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-        return Prompt(tuple(messages), tokens, digest)
+        return Prompt(tuple(messages), tuple(tools), tokens, digest)
 
 
 def _open(draft: BlockDraft) -> Message:

@@ -13,7 +13,7 @@ class TokenCounter(Protocol):
 
     @property
     def message_overhead(self) -> int:
-        """Tokens that the chat format spends on opening and closing one message."""
+        """Tokens that the chat format spends on opening and closing one message, or one call in it."""
 
     def count(self, text: str) -> int:
         """Number of tokens of `text` encoded by itself."""

@@ -18,6 +18,15 @@ Metadata = Mapping[str, str | int | float | bool]
 Vectors = npt.NDArray[np.float32]
 
 
+PAGE_BREAK = "\f"
+"""Between the pages of a paged document's text (a PDF), so that an offset can be turned into a page number."""
+
+
+def page_at(text: str, offset: int) -> int:
+    """The page that the character at `offset` is on, from 1."""
+    return text.count(PAGE_BREAK, 0, offset) + 1
+
+
 class Status(StrEnum):
     """What became of a source. `indexed` is written last, when every index holds all of it."""
 

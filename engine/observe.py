@@ -12,8 +12,8 @@ from thresher.context import (
     ChunkHeader,
     EvidenceStore,
     Ledger,
-    Receipt,
     Role,
+    escape,
 )
 from thresher.engine.policy import Observation, Outcome, Sighting
 from thresher.engine.tools.base import Found, ToolResult
@@ -22,9 +22,9 @@ NEWS_RANKS = 10
 """A chunk never shown before is news only among the first ten of its query's full ranking: a reworded query finds
 the same ten again, and what lies below them is not progress."""
 REPEATS_NAMED = 10
+WORDS_TOKENS = 96
+"""Room kept beside the chunks for the engine's own words in an observation, which are clipped to fit."""
 MESSAGE_CHARACTERS = 1_200
-HEAD_TOKENS = 64
-"""Room kept for an observation's head and the ids that it may name."""
 
 
 class Display:
@@ -38,9 +38,12 @@ class Display:
     def add(self, turn: int, call: Call, result: ToolResult, *, room: int) -> Observation:
         """Show as much of `result` as fits into `room` tokens and the tool-output budget."""
         limit = min(self._budget.tool_output, room)
-        repeats = [f for f in result.found if self._is_live(f)][:REPEATS_NAMED]
-        chosen, cut = self._choose(result, limit)
-        head = self._head(call, _head_text(result, len(chosen), cut, self._ids(repeats)), turn, limit)
+        repeats = self._ids([f for f in result.found if self._is_live(f)][:REPEATS_NAMED])
+        chosen, cut = self._choose(result, limit - WORDS_TOKENS)
+        words_room = min(limit, WORDS_TOKENS) if chosen or result.restore else limit
+        head = self._notice(_head_text(result, len(chosen), cut, repeats), turn, words_room, Role.TOOL, call)
+        if result.restore:
+            return self._restore(turn, call, result, limit - self._ledger.tokens_of(head), head)
         self._ledger.append(head)
         shown: list[str] = []
         news = False
@@ -52,25 +55,19 @@ class Display:
                 news = news or found.rank < NEWS_RANKS
             self._ledger.append(_draft(found, evidence.id, seen_before, turn))
             shown.append(evidence.id)
-        receipt = result.receipt
-        message = head.text.strip()
-        if result.restore:
-            receipt = self._restore(result.restore, turn, limit)
-            message = receipt.describe()
-            shown.extend(receipt.restored)
         return Observation(
             call=call,
             outcome=result.outcome,
-            message=message,
+            message=head.text.strip(),
             shown=tuple(shown),
+            repeats=tuple(repeats),
             sightings=self._sightings(result.found),
-            receipt=receipt,
+            receipt=result.receipt,
             news=news,
         )
 
-    def _choose(self, result: ToolResult, limit: int) -> tuple[list[Found], int]:
+    def _choose(self, result: ToolResult, room: int) -> tuple[list[Found], int]:
         """The passages to show, in display order, and how many good ones were cut for want of room."""
-        room = limit - HEAD_TOKENS
         chosen: list[Found] = []
         cut = 0
         for found in result.found:
@@ -80,7 +77,7 @@ class Display:
                 continue
             seen = self._store.find(found.key)
             handle = seen.id if seen else f"c{len(self._store) + len(chosen) + 1}"
-            cost = self._ledger.cost(_draft(found, handle, seen is not None, 0))
+            cost = self._ledger.tokens_of(_draft(found, handle, seen is not None, 0))
             if cost <= room:
                 room -= cost
                 chosen.append(found)
@@ -90,33 +87,37 @@ class Display:
                     break
         return sorted(chosen, key=lambda found: found.place), cut
 
-    def _head(self, call: Call, text: str, turn: int, limit: int) -> BlockDraft:
-        """The notice that opens the observation, clipped until it fits."""
-        while True:
-            draft = BlockDraft(BlockKind.NOTICE, text, turn=turn, opens=Role.TOOL, call=call)
-            if len(text) <= 16 or self._ledger.cost(draft) <= limit:
-                return draft
-            text = text[: len(text) // 2].rstrip() + "…\n"
-
-    def _restore(self, asked: Sequence[str], turn: int, limit: int) -> Receipt:
-        """Restore what fits, and say what did not."""
-        room = limit - HEAD_TOKENS
+    def _restore(self, turn: int, call: Call, result: ToolResult, room: int, head: BlockDraft) -> Observation:
+        """Bring back what fits, below the head, and write the receipt behind it."""
+        left = room - WORDS_TOKENS
         fits: list[str] = []
         no_room: list[str] = []
-        for handle in dict.fromkeys(asked):
+        for handle in dict.fromkeys(result.restore):
             block = self._ledger.block(handle)
-            if block is not None and block.prunable and not self._ledger.is_live(handle):
-                if block.tokens > room:
-                    no_room.append(handle)
-                    continue
-                room -= block.tokens
+            restorable = block is not None and block.prunable and not self._ledger.is_live(handle)
+            if block is not None and restorable and block.tokens > left:
+                no_room.append(handle)
+                continue
+            left -= block.tokens if block is not None and restorable else 0
             fits.append(handle)
+        self._ledger.append(head)
         receipt = self._ledger.restore(fits, turn=turn)
         text = receipt.describe()
         if no_room:
             text += f" No room for {', '.join(no_room)}: prune first."
-        self._ledger.append(BlockDraft(BlockKind.NOTICE, text[:MESSAGE_CHARACTERS] + "\n", turn=turn))
-        return receipt
+        self._ledger.append(self._notice(text + "\n", turn, min(room, WORDS_TOKENS)))
+        return Observation(call, result.outcome, text, shown=receipt.restored, receipt=receipt)
+
+    def _notice(
+        self, text: str, turn: int, room: int, opens: Role | None = None, call: Call | None = None
+    ) -> BlockDraft:
+        """Words of the engine, escaped because they may echo what a policy or a document wrote, clipped to `room`."""
+        text = text[:MESSAGE_CHARACTERS]
+        while True:
+            draft = BlockDraft(BlockKind.NOTICE, escape(text), turn=turn, opens=opens, call=call)
+            if len(text) <= 2 or self._ledger.tokens_of(draft) <= room:
+                return draft
+            text = text[: len(text) // 2].rstrip() + "…\n"
 
     def _sightings(self, found: Sequence[Found]) -> tuple[Sighting, ...]:
         sightings = []
@@ -138,7 +139,7 @@ def _head_text(result: ToolResult, chosen: int, cut: int, repeats: Sequence[str]
     """The first line of an observation, in words."""
     if result.restore:
         return "Restoring.\n"
-    parts = [result.message[:MESSAGE_CHARACTERS]] if result.message else []
+    parts = [result.message] if result.message else []
     if result.outcome is Outcome.OK and result.found:
         if chosen:
             parts.append(f"{chosen} chunk{'s' if chosen != 1 else ''}.")

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from thresher.context import Budget, Call, Evidence, EvidenceStore, Prompt, Receipt
+from thresher.engine.requests import Effort
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Observation:
     """What came back from one call.
 
     Attributes:
-        shown: evidence ids that the call added to the context.
+        shown: evidence ids that the call added to the context; `repeats`: those it found that were there already.
         sightings: every chunk in the evidence store that the call's ranking held, shown now or before.
         news: whether it brought a chunk never shown before that ranks among the first ten of its query.
     """
@@ -53,6 +54,7 @@ class Observation:
     outcome: Outcome
     message: str
     shown: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
     sightings: tuple[Sighting, ...] = ()
     receipt: Receipt | None = None
     news: bool = False
@@ -73,6 +75,7 @@ class View:
     """
 
     question: str
+    effort: Effort
     turn: int
     turns_left: int
     prompt: Prompt

@@ -27,7 +27,6 @@ class Profile:
     Attributes:
         no_news_turns: end after so many turns in a row without a new relevant chunk.
         max_calls: calls run in one turn at most; more are refused with a notice.
-        batched_edits: stage prunes and apply them together (`thresher.context.batching`).
     """
 
     name: str = "thresher"
@@ -35,7 +34,6 @@ class Profile:
     budget: Budget = CONTEXT1
     no_news_turns: int = 4
     max_calls: int = 16
-    batched_edits: bool = False
 
 
 DEFAULT = Profile()

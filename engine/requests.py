@@ -36,7 +36,14 @@ class StopReason(StrEnum):
     ERROR = "error"
 
 
-TURNS = {Effort.LOW: 4, Effort.MEDIUM: 8, Effort.HIGH: 32}
+class Edits(StrEnum):
+    """When prunes are applied: at once, or in batches that break a server's prefix cache less often."""
+
+    IMMEDIATE = "immediate"
+    BATCHED = "batched"
+
+
+TURNS = {Effort.LOW: 3, Effort.MEDIUM: 8, Effort.HIGH: 32}
 """The most turns at each effort, unless the request says otherwise."""
 
 
@@ -49,6 +56,7 @@ class SearchRequest:
         max_results: length of the ranked list at most, 1..100.
         max_turns: cap on model calls; None takes the effort's own.
         max_tokens: size of the context, at least 4,096; None is the engine's budget (32,768 by default).
+        edits: whether prunes are applied at once or in batches.
         deadline_s: wall-clock limit in seconds; what was found by then is returned.
         filters: metadata filter that every corpus tool call of this search is held to.
     """
@@ -60,8 +68,11 @@ class SearchRequest:
     max_tokens: int | None = None
     deadline_s: float | None = None
     filters: Mapping[str, Any] | None = None
+    edits: Edits = Edits.IMMEDIATE
 
     def __post_init__(self) -> None:
+        if any("\ud800" <= character <= "\udfff" for character in self.query):
+            raise InvalidRequest("the query is not valid Unicode: it holds lone surrogates", param="query")
         if not self.query.strip():
             raise InvalidRequest("the query is empty; ask a question or give search terms", param="query")
         if len(self.query) > MAX_QUERY_CHARACTERS:
@@ -88,7 +99,7 @@ class SearchRequest:
 
     def budget(self, default: Budget) -> Budget:
         """The token budget of this request."""
-        return default if self.max_tokens is None else Budget.scaled(self.max_tokens)
+        return default if self.max_tokens is None else default.scaled(self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,27 @@ from dataclasses import replace
 
 from thresher.context import Evidence
 from thresher.corpus.collection import Collection
-from thresher.corpus.errors import DocumentNotFound
-from thresher.corpus.loaders.pdf import page_at
+from thresher.corpus.documents import page_at
+from thresher.corpus.errors import CorpusError
 from thresher.engine.requests import RankedEvidence
 from thresher.engine.session import Session
 
 
-def rank_results(session: Session, limit: int) -> tuple[RankedEvidence, ...]:
+def rank_results(session: Session) -> tuple[RankedEvidence, ...]:
     """The policy's own order if it finished; else what is still in the context, best retrieval score first."""
+    limit = session.request.max_results
     finish = session.finish
     if finish is not None:
         ranked = []
         for position, evidence_id in enumerate(finish.evidence_ids[:limit], 1):
             result = ranked_evidence(session.store.get(evidence_id), 1 / position)
-            quote = finish.quotes.get(evidence_id)
-            ranked.append(result if quote is None else replace(result, spans=(session.store.cite(evidence_id, quote),)))
+            if evidence_id in finish.quotes:
+                result = replace(result, spans=(session.store.cite(evidence_id, finish.quotes[evidence_id]),))
+            ranked.append(result)
         return tuple(ranked)
-    by_score = sorted(
-        session.store,
-        key=lambda evidence: (not session.ledger.is_live(evidence.id), -evidence.score, int(evidence.id[1:])),
-    )
+    live = set(session.live)
+    # Sorting is stable: equal scores stay in the order in which they were found.
+    by_score = sorted(session.store, key=lambda evidence: (evidence.id not in live, -evidence.score))
     return tuple(ranked_evidence(evidence, evidence.score) for evidence in by_score[:limit])
 
 
@@ -48,12 +49,16 @@ def ranked_evidence(evidence: Evidence, score: float) -> RankedEvidence:
 
 def with_pages(results: tuple[RankedEvidence, ...], collection: Collection) -> tuple[RankedEvidence, ...]:
     """Say on which page of a paged document (a PDF) each passage starts."""
-    return tuple(_with_page(result, collection) if "pages" in result.metadata else result for result in results)
-
-
-def _with_page(result: RankedEvidence, collection: Collection) -> RankedEvidence:
-    try:
-        text = collection.text(result.document_id)
-    except DocumentNotFound:  # deleted while the search ran; the evidence itself was kept
-        return result
-    return replace(result, page=page_at(text, result.start))
+    texts: dict[str, str] = {}
+    for result in results:
+        if result.metadata.get("format") == "pdf" and result.document_id not in texts:
+            try:
+                texts[result.document_id] = collection.text(result.document_id)
+            except CorpusError:  # deleted while the search ran; the evidence itself was kept
+                continue
+    return tuple(
+        replace(result, page=page_at(texts[result.document_id], result.start))
+        if result.document_id in texts
+        else result
+        for result in results
+    )

@@ -10,20 +10,21 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from thresher.context import Evidence, TokenCounter
+from thresher.context import TokenCounter
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Hit
 from thresher.engine.events import Event, EventSink, EventType
+from thresher.engine.limits import Limits, Stopped
 from thresher.engine.loop import Emit, SearchLoop
 from thresher.engine.policies import make_policy
 from thresher.engine.policy import Policy
 from thresher.engine.profiles import DEFAULT, Profile
-from thresher.engine.requests import Effort, SearchRequest, SearchResult, StopReason, Usage
+from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, SearchResult, StopReason, Usage
 from thresher.engine.results import rank_results, ranked_evidence, with_pages
 from thresher.engine.session import Session
 from thresher.engine.tokenizers import default_counter
 from thresher.engine.tools import CorpusScope, Found, corpus_tools
-from thresher.engine.trajectory import EvidenceRecord, Trajectory
+from thresher.engine.trajectory import Trajectory
 
 PolicyFactory = Callable[[Collection], Policy]
 
@@ -38,7 +39,7 @@ _ENDINGS = {
     StopReason.BUDGET_TURNS: "stopped at the turn limit; raise max_turns or effort to go on longer",
     StopReason.DEADLINE: "stopped at the deadline; these are the results so far",
     StopReason.CANCELLED: "cancelled; these are the results so far",
-    StopReason.ERROR: "the policy failed; these are the results so far",
+    StopReason.ERROR: "an error ended the search; these are the results so far",
 }
 
 
@@ -72,6 +73,8 @@ class SearchEngine:
 
         Raises:
             InvalidFilter: `filters` does not follow the grammar.
+            InvalidRequest: the question alone fills the context.
+            CorpusError: at effort `minimal`, when the one search fails.
         """
         search_id = f"search_{uuid.uuid4().hex[:16]}"
 
@@ -79,13 +82,18 @@ class SearchEngine:
             if on_event is not None:
                 on_event(Event(kind, {"search_id": search_id, **data}))
 
+        limits = Limits.of(request.deadline_s, cancel)
         scope = CorpusScope(self.collection, request.filters)
-        scope.where(None)  # a filter that cannot be parsed is the caller's error, before anything runs
+        scope.where()  # a filter that cannot be parsed is the caller's error, before anything runs
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
-        if request.effort is Effort.MINIMAL:
-            result = await self._search_once(search_id, request, scope)
-        else:
-            result = await self._search_agentically(search_id, request, scope, emit, cancel)
+        try:
+            if request.effort is Effort.MINIMAL:
+                result = await self._search_once(search_id, request, scope, limits)
+            else:
+                result = await self._search_agentically(search_id, request, scope, limits, emit)
+        except Exception as error:
+            emit(EventType.SEARCH_FAILED, {"status": "failed", "message": str(error)})
+            raise
         for position, evidence in enumerate(result.results, 1):
             emit(
                 EventType.RESULT_ADDED,
@@ -95,67 +103,52 @@ class SearchEngine:
         emit(ending, {"status": result.status, "stop_reason": str(result.stop_reason), "sufficient": result.sufficient})
         return result
 
-    async def _search_once(self, search_id: str, request: SearchRequest, scope: CorpusScope) -> SearchResult:
-        """One hybrid search, without a policy. Failures raise: there is nothing partial to return."""
+    async def _search_once(
+        self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits
+    ) -> SearchResult:
+        """One hybrid search, without a policy."""
         started = time.perf_counter()
 
-        def search() -> list[Hit]:
-            return self.collection.search(request.query, limit=request.max_results, where=scope.where(None))
+        def search() -> tuple[RankedEvidence, ...]:
+            hits: list[Hit] = self.collection.search(request.query, limit=request.max_results, where=scope.where())
+            found = [Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)]
+            evidence = [item.as_evidence(f"c{n}", query=request.query, turn=0) for n, item in enumerate(found, 1)]
+            return with_pages(tuple(ranked_evidence(item, item.score) for item in evidence), self.collection)
 
-        work = asyncio.to_thread(search)
+        reason = StopReason.FINISHED
+        results: tuple[RankedEvidence, ...] = ()
         try:
-            hits = await (asyncio.wait_for(work, request.deadline_s) if request.deadline_s else work)
-        except TimeoutError:
-            return _failure(search_id, request, StopReason.DEADLINE, time.perf_counter() - started)
-        found = [Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)]
-        results = tuple(
-            ranked_evidence(item.as_evidence(f"c{rank}", query=request.query, turn=0), item.score)
-            for rank, item in enumerate(found, 1)
-        )
+            results = await limits.within(asyncio.to_thread(search))
+        except Stopped as stop:
+            reason = stop.reason
         return SearchResult(
             id=search_id,
             query=request.query,
-            status="completed",
-            results=await asyncio.to_thread(with_pages, results, self.collection),
-            stop_reason=StopReason.FINISHED,
+            status=_STATUS.get(reason, "partial"),
+            results=results,
+            stop_reason=reason,
             sufficient=None,
             justification=None,
             missing=(),
-            usage=Usage(searches=1, chunks_shown=len(hits), seconds=time.perf_counter() - started),
+            usage=Usage(searches=1, chunks_shown=len(results), seconds=time.perf_counter() - started),
+            notices=(_ENDINGS[reason],) if reason in _ENDINGS else (),
         )
 
     async def _search_agentically(
-        self,
-        search_id: str,
-        request: SearchRequest,
-        scope: CorpusScope,
-        emit: Emit,
-        cancel: asyncio.Event | None,
+        self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits, emit: Emit
     ) -> SearchResult:
         started, started_at = time.perf_counter(), datetime.now(UTC)
         counter = await asyncio.to_thread(default_counter) if self._counter is None else self._counter
-        session = Session(
-            request.query, profile=self.profile, budget=request.budget(self.profile.budget), counter=counter
-        )
+        tools = corpus_tools(scope)
+        session = Session(request, profile=self.profile, tools=tools, counter=counter)
         policy = self._make_policy(self.collection)
-        loop = SearchLoop(
-            session,
-            policy,
-            corpus_tools(scope),
-            max_turns=request.turns,
-            max_results=request.max_results,
-            deadline=None if request.deadline_s is None else time.monotonic() + request.deadline_s,
-            cancel=cancel,
-            emit=emit,
-        )
+        loop = SearchLoop(session, policy, tools, limits=limits, emit=emit)
         reason = await loop.run()
-        results = await asyncio.to_thread(with_pages, rank_results(session, request.max_results), self.collection)
+        results = await asyncio.to_thread(with_pages, rank_results(session), self.collection)
         finish = session.finish
         notices = [_ENDINGS[reason]] if reason in _ENDINGS else []
         if finish is not None and len(finish.evidence_ids) > len(results):
             notices.append(f"{len(finish.evidence_ids) - len(results)} results beyond max_results were left out")
-        warnings = [*session.warnings, *([loop.error] if loop.error else [])]
-        live = tuple(block.handle for block in session.ledger.live if block.handle in session.store)
         trajectory = Trajectory(
             id=search_id,
             question=request.query,
@@ -165,15 +158,14 @@ class SearchEngine:
             started_at=started_at.isoformat(timespec="milliseconds"),
             opening=session.opening,
             turns=tuple(session.turns),
-            evidence=tuple(_record(evidence) for evidence in session.store),
-            live=tuple(handle for handle in live if handle is not None),
+            evidence=tuple(session.store),
+            live=session.live,
             returned=tuple(result.id for result in results),
             stop_reason=str(reason),
             sufficient=None if finish is None else finish.sufficient,
             justification=None if finish is None else finish.justification,
             error=loop.error,
         )
-        tally = session.tally
         return SearchResult(
             id=search_id,
             query=request.query,
@@ -184,39 +176,13 @@ class SearchEngine:
             justification=trajectory.justification,
             missing=() if finish is None else finish.missing,
             usage=Usage(
+                **asdict(session.tally),
                 turns=len(session.turns),
-                calls=tally.calls,
-                searches=tally.searches,
-                prompt_tokens=tally.prompt_tokens,
-                completion_tokens=tally.completion_tokens,
-                peak_context_tokens=tally.peak_context_tokens,
-                reprefill_tokens=tally.reprefill_tokens,
                 chunks_shown=len(session.store),
                 chunks_pruned=len(trajectory.pruned),
-                recoveries=tally.recoveries,
                 seconds=time.perf_counter() - started,
-                model_seconds=tally.model_seconds,
             ),
-            warnings=tuple(dict.fromkeys(warnings)),
+            warnings=tuple(dict.fromkeys([*session.warnings, *([loop.error] if loop.error else [])])),
             notices=tuple(notices),
             trajectory=trajectory,
         )
-
-
-def _record(evidence: Evidence) -> EvidenceRecord:
-    return EvidenceRecord(**{**asdict(evidence), "metadata": dict(evidence.metadata)})
-
-
-def _failure(search_id: str, request: SearchRequest, reason: StopReason, seconds: float) -> SearchResult:
-    return SearchResult(
-        id=search_id,
-        query=request.query,
-        status="failed",
-        results=(),
-        stop_reason=reason,
-        sufficient=None,
-        justification=None,
-        missing=(),
-        usage=Usage(searches=1, seconds=seconds),
-        warnings=("the search did not answer before the deadline",),
-    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from thresher.context import (
-    Block,
     BlockDraft,
     BlockKind,
     Budget,
@@ -22,22 +22,18 @@ from thresher.context import (
     Tier,
     TokenCounter,
 )
+from thresher.engine.errors import InvalidRequest
 from thresher.engine.observe import Display
 from thresher.engine.policy import Decision, Observation, Outcome, ToolSpec, View
 from thresher.engine.profiles import Profile
-from thresher.engine.tools.base import Finish, ToolResult
-from thresher.engine.trajectory import (
-    CallRecord,
-    ObservationRecord,
-    TurnRecord,
-    canonical_arguments,
-    dump_event,
-)
+from thresher.engine.requests import Edits, SearchRequest
+from thresher.engine.tools.base import Finish, Tool, ToolResult
+from thresher.engine.trajectory import CallRecord, ObservationRecord, TurnRecord, canonical_arguments, dump_event
 
-HEAD_TOKENS = 48
-"""Room kept for the head of each observation."""
-TAIL_TOKENS = 96
-"""Room kept for the usage line and a notice at the end of a turn."""
+CALL_TOKENS = 48
+"""Room kept for the head of each observation that a turn may hold."""
+TAIL_TOKENS = 160
+"""Room kept for the usage line and notices at the end of a turn."""
 
 
 @dataclass(slots=True)
@@ -56,7 +52,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn in the making."""
+    """A turn in the making. `flushed` are receipts of batched edits that were applied during it."""
 
     index: int
     prompt: Prompt
@@ -66,28 +62,39 @@ class Turn:
     decision: Decision = field(default_factory=lambda: Decision(()))
     calls: tuple[Call, ...] = ()
     observations: list[Observation] = field(default_factory=list)
+    flushed: list[Receipt] = field(default_factory=list)
 
 
 class Session:
     """Owns the ledger of one search. Everything that enters the context goes through here, sized before it enters."""
 
-    def __init__(self, question: str, *, profile: Profile, budget: Budget, counter: TokenCounter) -> None:
-        self.question = question
+    def __init__(
+        self, request: SearchRequest, *, profile: Profile, tools: Sequence[Tool], counter: TokenCounter
+    ) -> None:
+        self.request = request
         self.profile = profile
-        self.budget = budget
+        self.budget: Budget = request.budget(profile.budget)
+        self.specs = tuple(tool.spec for tool in tools)
         self.ledger = Ledger(counter)
         self.store = EvidenceStore()
-        self.batch = PruneBatch() if profile.batched_edits else None
+        self.batch = PruneBatch() if request.edits is Edits.BATCHED else None
         self.turns: list[TurnRecord] = []
         self.tally = Tally()
         self.warnings: list[str] = []
         self.finish: Finish | None = None
         self.turns_without_news = 0
         self._observations: tuple[Observation, ...] = ()
-        self._display = Display(self.ledger, self.store, budget)
+        self._display = Display(self.ledger, self.store, self.budget)
         self.ledger.append(BlockDraft(BlockKind.SYSTEM, profile.system_prompt, opens=Role.SYSTEM))
-        self.ledger.append(BlockDraft(BlockKind.TASK, question, opens=Role.USER))
+        self.ledger.append(BlockDraft(BlockKind.TOOLS, _specs_text(self.specs)))
+        self.ledger.append(BlockDraft(BlockKind.TASK, request.query, opens=Role.USER))
         self.opening = tuple(dump_event(event) for event in self.ledger.events)
+        if self.out_of_room:
+            raise InvalidRequest(
+                f"the question and the instructions take {self.ledger.tokens:,} of {self.budget.total:,} tokens, which "
+                "leaves no room to search: shorten the question or raise max_tokens",
+                param="query",
+            )
 
     @property
     def room(self) -> int:
@@ -97,25 +104,32 @@ class Session:
     @property
     def out_of_room(self) -> bool:
         """Whether another turn can no longer be guaranteed to fit."""
-        return self.room < 2 * (TAIL_TOKENS + self.profile.max_calls * HEAD_TOKENS)
+        return self._reply_room < self.profile.max_calls * CALL_TOKENS
 
     @property
     def over_hard(self) -> bool:
         """Whether only edits and finish are accepted."""
         return self.budget.tier(self.ledger.tokens) is Tier.HARD
 
-    def view(self, *, tools: tuple[ToolSpec, ...], turns_left: int, max_results: int) -> View:
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Evidence ids in the context, without those that wait to be pruned."""
+        waiting = self.batch.handles if self.batch else ()
+        return tuple(handle for handle in self._live_tokens() if handle not in waiting)
+
+    def view(self, *, turns_left: int) -> View:
         """What the policy is shown for its next turn."""
-        tokens = {b.handle: b.tokens for b in self.ledger.live if b.kind is BlockKind.CHUNK and b.handle}
+        tokens = self._live_tokens()
         return View(
-            question=self.question,
+            question=self.request.query,
+            effort=self.request.effort,
             turn=len(self.turns) + 1,
             turns_left=turns_left,
             prompt=self.ledger.prompt(),
-            tools=tools,
+            tools=self.specs,
             budget=self.budget,
-            max_reply_tokens=self.room - TAIL_TOKENS - self.profile.max_calls * HEAD_TOKENS,
-            max_results=max_results,
+            max_reply_tokens=self._reply_room,
+            max_results=self.request.max_results,
             live=tuple(self.store.get(handle) for handle in tokens),
             live_tokens=tokens,
             store=self.store,
@@ -128,30 +142,30 @@ class Session:
         self.tally.peak_context_tokens = max(self.tally.peak_context_tokens, view.prompt.tokens)
         return Turn(view.turn, view.prompt, time.perf_counter(), len(self.ledger.events))
 
-    def add_decision(self, turn: Turn, decision: Decision, view: View) -> bool:
+    def add_decision(self, turn: Turn, decision: Decision) -> bool:
         """Put the policy's words and calls into the context; False when they do not fit."""
+        most = self.profile.max_calls
         calls = tuple(
             Call(f"t{turn.index}.{number}", _plain_name(use.name), _argument_text(use.arguments))
-            for number, use in enumerate(decision.calls[: self.profile.max_calls], 1)
+            for number, use in enumerate(decision.calls[:most], 1)
         )
-        drafts = [BlockDraft(BlockKind.REASONING, decision.reasoning, turn=turn.index, opens=Role.ASSISTANT)]
+        reasoning = _valid_unicode(decision.reasoning)
+        drafts = [BlockDraft(BlockKind.REASONING, reasoning, turn=turn.index, opens=Role.ASSISTANT)]
         drafts += [BlockDraft(BlockKind.CALL, "", turn=turn.index, call=call) for call in calls]
-        cost = sum(self.ledger.cost(draft) for draft in drafts)
-        turn.decision = decision
-        if cost > view.max_reply_tokens:
-            self.warnings.append(
-                f"turn {turn.index}: the policy wrote {cost} tokens, {view.max_reply_tokens} were left"
-            )
+        turn.decision = Decision(decision.calls, reasoning)
+        tokens = sum(self.ledger.tokens_of(draft) for draft in drafts)
+        if tokens > self._reply_room:
+            self.warnings.append(f"turn {turn.index}: the policy wrote {tokens} tokens, {self._reply_room} were left")
             return False
         turn.calls = calls
         for draft in drafts:
             self.ledger.append(draft)
-        self.tally.completion_tokens += cost
+        self.tally.completion_tokens += tokens
         self.tally.calls += len(calls)
         self.tally.recoveries += sum(call.name != use.name for call, use in zip(calls, decision.calls, strict=False))
         if dropped := len(decision.calls) - len(calls):
             self.tally.recoveries += dropped
-            self.warnings.append(f"turn {turn.index}: {dropped} calls beyond {self.profile.max_calls} were not run")
+            self.warnings.append(f"turn {turn.index}: {dropped} calls beyond {most} were not run")
         return True
 
     def prune(self, handles: Sequence[str]) -> Receipt:
@@ -173,26 +187,34 @@ class Session:
             tokens_after=flushed.tokens_after,
         )
 
-    def observe(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int) -> Observation:
+    def observe(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int, searches: bool) -> Observation:
         """Add one observation, cut to what fits beside the heads of the calls still to come."""
-        if result.outcome is Outcome.REJECTED:
-            self.tally.recoveries += 1
+        rejected = result.outcome is Outcome.REJECTED
+        self.tally.recoveries += rejected
+        self.tally.searches += searches and not rejected
         self.warnings.extend(result.warnings)
-        reserve = TAIL_TOKENS + calls_after * HEAD_TOKENS
+        reserve = TAIL_TOKENS + calls_after * CALL_TOKENS
         if self.batch is not None:
             self.batch.withdraw(result.restore)
-            if self.batch.tokens and self.room - reserve < self.budget.tool_output:
-                self._count(self.batch.flush(self.ledger))
+            if self.room - reserve < self.budget.tool_output:
+                self._flush(turn)
         observation = self._display.add(turn.index, call, result, room=self.room - reserve)
+        if self.batch is not None:
+            self.batch.withdraw(observation.repeats)  # found again: it is wanted after all
         turn.observations.append(observation)
         return observation
 
     def end_turn(self, turn: Turn) -> TurnRecord:
         """Close a turn with its usage line and, past soft, a notice."""
+        if self.budget.tier(self.ledger.tokens) is not Tier.OK:
+            self._flush(turn)
         if not turn.calls:
-            self._notice(turn, "No tool was called. Search with a tool, or call finish.", opens=Role.USER)
+            notice = "No tool was called. Search with a tool, or call finish.\n"
+            self.ledger.append(BlockDraft(BlockKind.NOTICE, notice, turn=turn.index, opens=Role.USER))
         used = self.ledger.tokens
         lines = [f"[Token usage: {used:,}/{self.budget.total:,}]"]
+        if turn.flushed:
+            lines.append(f"[Pruned as a batch: {sum(len(receipt.removed) for receipt in turn.flushed)} chunks.]")
         tier = self.budget.tier(used)
         if tier is Tier.HARD:
             lines.append("[Over the hard limit: only prune_chunks and finish are accepted now.]")
@@ -202,13 +224,10 @@ class Session:
         news = any(observation.news for observation in turn.observations)
         self.turns_without_news = 0 if news else self.turns_without_news + 1
         self._observations = tuple(turn.observations)
-        return self._record(turn)
+        return self.record(turn)
 
-    def abandon_turn(self, turn: Turn) -> TurnRecord:
-        """Record a turn that a limit cut short: what it did to the ledger so far stays."""
-        return self._record(turn)
-
-    def _record(self, turn: Turn) -> TurnRecord:
+    def record(self, turn: Turn) -> TurnRecord:
+        """Keep a turn, also one that a limit cut short: what it did to the ledger so far stays."""
         self.tally.peak_context_tokens = max(self.tally.peak_context_tokens, self.ledger.tokens)
         self.tally.model_seconds += turn.model_seconds
         record = TurnRecord(
@@ -216,8 +235,9 @@ class Session:
             prompt_tokens=turn.prompt.tokens,
             prompt_digest=turn.prompt.digest,
             reasoning=turn.decision.reasoning,
-            calls=tuple(CallRecord(id=c.id, name=c.name, arguments=c.arguments) for c in turn.calls),
+            calls=tuple(CallRecord(**asdict(call)) for call in turn.calls),
             observations=tuple(_observation_record(o) for o in turn.observations),
+            flushed=tuple(receipt.as_dict() for receipt in turn.flushed),
             events=tuple(dump_event(event) for event in self.ledger.events[turn.first_event :]),
             tokens_after=self.ledger.tokens,
             model_seconds=turn.model_seconds,
@@ -226,31 +246,48 @@ class Session:
         self.turns.append(record)
         return record
 
-    def _notice(self, turn: Turn, text: str, *, opens: Role) -> Block:
-        return self.ledger.append(BlockDraft(BlockKind.NOTICE, text + "\n", turn=turn.index, opens=opens))
+    @property
+    def _reply_room(self) -> int:
+        """Tokens the policy may write and still leave room for what the engine must answer."""
+        return self.room - TAIL_TOKENS - self.profile.max_calls * CALL_TOKENS
+
+    def _live_tokens(self) -> dict[str, int]:
+        return {b.handle: b.tokens for b in self.ledger.live if b.kind is BlockKind.CHUNK and b.handle}
+
+    def _flush(self, turn: Turn) -> None:
+        if self.batch is not None and self.batch.handles:
+            turn.flushed.append(self._count(self.batch.flush(self.ledger)))
 
     def _count(self, receipt: Receipt) -> Receipt:
         self.tally.reprefill_tokens += receipt.tokens_reprefill
         return receipt
 
 
+def _specs_text(specs: Sequence[ToolSpec]) -> str:
+    return json.dumps([{"type": "function", "function": asdict(spec)} for spec in specs], ensure_ascii=False)
+
+
 def _plain_name(name: str) -> str:
     """Models trained on harmony write `functions.search_corpus`."""
-    return name.removeprefix("functions.").strip()
+    return _valid_unicode(name.removeprefix("functions.").strip())
 
 
 def _argument_text(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else canonical_arguments(arguments)
+    return _valid_unicode(arguments if isinstance(arguments, str) else canonical_arguments(arguments))
+
+
+def _valid_unicode(text: str) -> str:
+    """Lone surrogates cannot be encoded, so they could be neither sent to a model nor written to a trace."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _observation_record(observation: Observation) -> ObservationRecord:
-    shown = set(observation.shown)
     return ObservationRecord(
         call_id=observation.call.id,
         tool=observation.call.name,
         outcome=str(observation.outcome),
         message=observation.message,
         shown=observation.shown,
-        repeats=tuple(s.evidence_id for s in observation.sightings if s.evidence_id not in shown),
+        repeats=observation.repeats,
         receipt=observation.receipt.as_dict() if observation.receipt else None,
     )

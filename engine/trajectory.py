@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from thresher.context import (
     Appended,
@@ -21,6 +21,7 @@ from thresher.context import (
     ChunkHeader,
     Edited,
     EditKind,
+    Evidence,
     Ledger,
     LedgerEvent,
     Role,
@@ -57,30 +58,11 @@ class ObservationRecord(_Record):
     receipt: dict[str, Any] | None = None
 
 
-class EvidenceRecord(_Record):
-    """A chunk that was shown, verbatim."""
-
-    id: str
-    key: str
-    chunk_id: str
-    document_id: str
-    uri: str
-    title: str
-    text: str
-    start: int
-    end: int
-    metadata: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    source: str = "corpus"
-    query: str = ""
-    turn: int = 0
-    score: float = 0.0
-    dense: float | None = None
-    bm25: float | None = None
-    rank: int = 0
-
-
 class TurnRecord(_Record):
-    """One model call with its calls and observations. `events` are what it did to the ledger, in order."""
+    """One model call with its calls and observations.
+
+    `flushed` are receipts of batched edits applied during it; `events` what it did to the ledger, in order.
+    """
 
     index: int
     prompt_tokens: int
@@ -88,6 +70,7 @@ class TurnRecord(_Record):
     reasoning: str
     calls: tuple[CallRecord, ...]
     observations: tuple[ObservationRecord, ...] = ()
+    flushed: tuple[dict[str, Any], ...] = ()
     events: tuple[dict[str, Any], ...] = ()
     tokens_after: int = 0
     model_seconds: float = 0.0
@@ -106,7 +89,7 @@ class Trajectory(_Record):
     started_at: str
     opening: tuple[dict[str, Any], ...]
     turns: tuple[TurnRecord, ...]
-    evidence: tuple[EvidenceRecord, ...]
+    evidence: tuple[Evidence, ...]
     live: tuple[str, ...]
     returned: tuple[str, ...]
     stop_reason: str
@@ -160,7 +143,7 @@ def dump_event(event: LedgerEvent) -> dict[str, Any]:
     return data
 
 
-def load_event(data: Mapping[str, Any], evidence: Mapping[str, EvidenceRecord]) -> LedgerEvent:
+def load_event(data: Mapping[str, Any], evidence: Mapping[str, Evidence]) -> LedgerEvent:
     """Inverse of `dump_event`."""
     if "edit" in data:
         return Edited(EditKind(data["edit"]), tuple(data["handles"]), data["turn"], data["note"])

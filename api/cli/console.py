@@ -102,6 +102,6 @@ def human_bytes(size: int) -> str:
     raise AssertionError("unreachable")
 
 
-def plural(count: int, word: str) -> str:
-    """`1 file`, `1,234 files`."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+def plural(count: int, word: str, words: str = "") -> str:
+    """`1 file`, `1,234 files`; `words` where the plural is not made by an s."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {words or word + 's'}"

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from thresher.api.schema import SearchResponse
-    from thresher.engine.trajectory import EvidenceRecord, ObservationRecord, Trajectory, TurnRecord
+    from thresher.context import Evidence
+    from thresher.engine.trajectory import ObservationRecord, Trajectory, TurnRecord
 
 SNIPPET = 320
 BAR = 32
@@ -23,7 +24,8 @@ def print_results(console: Console, response: SearchResponse) -> None:
     """The ranked passages and how the search ended."""
     for rank, result in enumerate(response.results, 1):
         title = one_line(result.title, 100)
-        place = f"{clean(result.document_id)} [{result.start}:{result.end}]"
+        page = "" if result.page is None else f", page {result.page}"
+        place = f"{clean(result.document_id)}{page} [{result.start}:{result.end}]"
         console.print(f"{rank}. {title or place}", style="bold")
         if title:
             console.print(f"   {place}", style="dim")
@@ -48,9 +50,7 @@ def _ending(response: SearchResponse) -> str:
         verdict = count
     else:
         verdict = f"{count}, {'sufficient' if response.sufficient else 'not sufficient'} by the policy's own word"
-    work = f"{plural(int(usage['turns']), 'turn')}, {plural(int(usage['searches']), 'search')[:-1]}es"
-    if usage["searches"] == 1:
-        work = f"{plural(int(usage['turns']), 'turn')}, 1 search"
+    work = f"{plural(int(usage['turns']), 'turn')}, {plural(int(usage['searches']), 'search', 'searches')}"
     peak = f", peak {int(usage['peak_context_tokens']):,} tokens" if usage["peak_context_tokens"] else ""
     return f"{response.status} ({response.stop_reason}): {verdict}; {work}{peak}, {usage['seconds']:.2f} s"
 
@@ -155,7 +155,7 @@ _MARKS = {"returned": "★", "kept": "•", "pruned": "✗"}
 _STYLES = {"returned": "green", "kept": "default", "pruned": "dim"}
 
 
-def _describe(evidence: EvidenceRecord) -> str:
+def _describe(evidence: Evidence) -> str:
     name = one_line(evidence.title, 60) or clean(evidence.document_id)
     return f"{name}: {one_line(evidence.text, 90)}"
 

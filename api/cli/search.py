@@ -41,6 +41,9 @@ def search(
         str | None, typer.Option("--filter", metavar="JSON", help='As {"type": "eq", "key": "year", "value": 2024}.')
     ] = None,
     policy: PolicyOption = None,
+    batch_edits: Annotated[
+        bool, typer.Option("--batch-edits", help="Apply prunes in batches, which spares a model server's prefix cache.")
+    ] = False,
     trace: Annotated[bool, typer.Option("--trace", "-v", help="Show every turn, or put it into the JSON.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -62,7 +65,7 @@ def search(
         deadline_s=deadline,
         policy=policy,
     )
-    request = _request(question, chosen, filter)
+    request = _request(question, chosen, filter, batch_edits)
     with open_collection(chosen.collection) as opened:
         result = run_search(SearchEngine(opened, chosen.policy), request, save=chosen.save_traces)
     show_result(result, with_trace=trace, as_json=json, saved=chosen.save_traces)
@@ -74,7 +77,7 @@ def run_search(engine: SearchEngine, request: SearchRequest, *, save: bool) -> S
 
     The first Ctrl-C cancels the search, which then returns what it has; the second one interrupts the process.
     """
-    from thresher.api.traces import save_trace
+    from thresher.api.traces import with_trace_saved
 
     async def run(on_event: EventSink | None) -> SearchResult:
         cancel = asyncio.Event()
@@ -92,9 +95,7 @@ def run_search(engine: SearchEngine, request: SearchRequest, *, save: bool) -> S
 
     with _live() as on_event:
         result = asyncio.run(run(on_event))
-    if save and result.trajectory is not None:
-        save_trace(result.trajectory)
-    return result
+    return with_trace_saved(result) if save else result
 
 
 def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved: bool, brief: bool = False) -> None:
@@ -130,8 +131,8 @@ def exit_code(result: SearchResult) -> ExitCode:
     return ExitCode.OK
 
 
-def _request(question: str, chosen: Settings, filter_json: str | None) -> SearchRequest:
-    from thresher.engine.requests import SearchRequest
+def _request(question: str, chosen: Settings, filter_json: str | None, batch_edits: bool) -> SearchRequest:
+    from thresher.engine.requests import Edits, SearchRequest
 
     return SearchRequest(
         question,
@@ -141,6 +142,7 @@ def _request(question: str, chosen: Settings, filter_json: str | None) -> Search
         max_tokens=chosen.max_tokens,
         deadline_s=chosen.deadline_s,
         filters=None if filter_json is None else parse_filter_json(filter_json),
+        edits=Edits.BATCHED if batch_edits else Edits.IMMEDIATE,
     )
 
 
@@ -173,7 +175,7 @@ def _live() -> Iterator[EventSink | None]:
 
         def show(event: Event) -> None:
             data = event.data
-            words = [str(data[key]) for key in ("turn", "name", "query", "message") if data.get(key)]
+            words = [str(data[key]) for key in ("turn", "tool", "query", "message") if data.get(key)]
             status.update(Text(one_line(f"{event.type} {' '.join(words)}", 100)))  # not markup: it quotes documents
 
         yield show

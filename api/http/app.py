@@ -16,7 +16,7 @@ from thresher.api.http.guard import Guard, check_bind
 from thresher.api.http.models import SearchBody
 from thresher.api.http.registry import Registry
 from thresher.api.schema import SearchResponse, search_response
-from thresher.api.traces import save_trace
+from thresher.api.traces import with_trace_saved
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import PolicyFactory
 
@@ -68,8 +68,8 @@ def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: Policy
             result = await engine.search(search_request, cancel=cancel)
         finally:
             watcher.cancel()
-        if settings.save_traces and result.trajectory is not None:
-            await asyncio.to_thread(save_trace, result.trajectory)
+        if settings.save_traces:
+            result = await asyncio.to_thread(with_trace_saved, result)
         return search_response(result, include_trace=body.include_trace)
 
     app.add_middleware(Guard, api_key=api_key, max_body_bytes=settings.max_body_bytes)
@@ -123,4 +123,5 @@ def _search_request(body: SearchBody, settings: Settings) -> SearchRequest:
         max_tokens=body.max_tokens or settings.max_tokens,
         deadline_s=body.deadline_s or settings.deadline_s,
         filters=body.filters,
+        edits=body.edits,
     )

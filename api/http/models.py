@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thresher.engine.requests import MAX_QUERY_CHARACTERS, MIN_CONTEXT_TOKENS, Effort
+from thresher.engine.requests import MAX_QUERY_CHARACTERS, MIN_CONTEXT_TOKENS, Edits, Effort
 
 
 class SearchBody(BaseModel):
@@ -23,6 +23,7 @@ class SearchBody(BaseModel):
     max_turns: int | None = Field(None, ge=1)
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     filters: dict[str, Any] | None = Field(None, description="Metadata filter; null is no filter.")
+    edits: Edits = Field(Edits.IMMEDIATE, description="batched prunes spare a model server's prefix cache.")
     include_answer: bool = False
     include_trace: bool = False
     stream: bool = False

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
+from thresher.corpus.documents import PAGE_BREAK
 from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders.base import Extracted, NoText, normalise, one_line
-
-PAGE_BREAK = "\f"
 
 # PDFium marks a hyphen that only broke a line; the word is whole without it and the line break.
 _SOFT_HYPHEN = re.compile("[\ufffe\x02\xad]\\s*\n?")
@@ -16,11 +15,6 @@ _LAYOUT_BREAK = re.compile(r"(?<=[^\W\d_]|,)[ \t]*\n(?=[^\W\d_A-Z])")
 _WORTHLESS_TITLE = re.compile(
     r"untitled|anonymous|microsoft word|\.(docx?|indd|tex|pdf|pptx?|xlsx?|qxd)\b|^\W*$", re.IGNORECASE
 )
-
-
-def page_at(text: str, offset: int) -> int:
-    """The 1-based page of a PDF document's text that the character at `offset` is on."""
-    return text.count(PAGE_BREAK, 0, offset) + 1
 
 
 def extract_pdf(data: bytes) -> Extracted:

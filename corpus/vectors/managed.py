@@ -35,6 +35,7 @@ EXACT_BELOW = 5_000
 
 _PAGE = 1_000
 _SELF_QUERIES = 64
+_NEWEST = 1_000
 
 
 class _Stopped(Exception):
@@ -215,28 +216,39 @@ class ManagedDense:
     def _reconcile(self, index: VectorIndex) -> None:
         """After an unclean end, trust the record's list of vectors over the log of what was applied."""
         live, held = self._vector_ids(), index.ids()
-        if held == live:
-            return
         missing = sorted(live - held)
-        logger.warning("Chroma index lacked %d vectors and held %d dead ones", len(missing), len(held - live))
-        index.apply(add=[], vectors=_empty(self._dimension), remove=sorted(held - live))
+        if held != live:
+            logger.warning("Chroma index lacked %d vectors and held %d dead ones", len(missing), len(held - live))
+            index.apply(add=[], vectors=_empty(self._dimension), remove=sorted(held - live))
+            self._insert(index, missing)
+        # Listed is not found: the list and the graph are saved apart, and only the newest can have come between.
+        if lost := self._unfound(index, sorted(live)[-_NEWEST:]):
+            logger.warning("Chroma index listed %d vectors that it did not find; adding them again", len(lost))
+            index.apply(add=[], vectors=_empty(self._dimension), remove=lost)
+            self._insert(index, lost)
+
+    def _insert(self, index: VectorIndex, vector_ids: list[int]) -> None:
         with self._store.read() as connection:
-            for start in range(0, len(missing), _PAGE):
-                ids, rows = load_vectors(connection, missing[start : start + _PAGE], self._dimension)
+            for start in range(0, len(vector_ids), _PAGE):
+                ids, rows = load_vectors(connection, vector_ids[start : start + _PAGE], self._dimension)
                 index.apply(add=ids, vectors=rows, remove=[])
 
+    def _unfound(self, index: VectorIndex, vector_ids: list[int]) -> list[int]:
+        """Which of these do not find themselves."""
+        with self._store.read() as connection:
+            ids, rows = load_vectors(connection, vector_ids, self._dimension)
+        return [i for i, row in zip(ids, rows, strict=True) if i not in {found for found, _ in index.search(row, 10)}]
+
     def _lost(self, index: VectorIndex, live: list[int]) -> list[str]:
-        """Whether the graph has lost vectors that the index lists: they do not find themselves.
+        """Whether the graph has lost vectors that the index lists.
 
         HNSW may miss single ones in a dense cluster, which is no damage; only many count.
         """
         sample = live[:: max(1, len(live) // _SELF_QUERIES)]
-        with self._store.read() as connection:
-            ids, rows = load_vectors(connection, sample, self._dimension)
-        lost = [i for i, row in zip(ids, rows, strict=True) if i not in {found for found, _ in index.search(row, 10)}]
-        if len(lost) <= len(ids) * TOLERATED_MISSES:
+        lost = self._unfound(index, sample)
+        if len(lost) <= len(sample) * TOLERATED_MISSES:
             return []
-        return [f"Chroma index does not find {len(lost)} of {len(ids)} sampled vectors: run `thresher rebuild`"]
+        return [f"Chroma index does not find {len(lost)} of {len(sample)} sampled vectors: run `thresher rebuild`"]
 
     def _level_exact(self) -> ExactIndex:
         with self._exact_loading, self._store.read() as connection:

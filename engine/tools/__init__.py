@@ -1,21 +1,14 @@
-"""The tools a policy sees. The names and schemas of the first four are those published for Context-1."""
+"""The tools a policy sees. Their names are those published for Context-1, where it has them."""
 
 from thresher.engine.tools.base import Found, Tool, ToolResult
-from thresher.engine.tools.edits import PruneChunks, RestoreChunks
-from thresher.engine.tools.finish import FinishSearch
-from thresher.engine.tools.retrieval import CorpusScope, GrepCorpus, ReadDocument, SearchCorpus
+from thresher.engine.tools.edits import PRUNE_CHUNKS, RESTORE_CHUNKS
+from thresher.engine.tools.finish import FINISH
+from thresher.engine.tools.retrieval import CorpusScope, retrieval_tools
 
 
 def corpus_tools(scope: CorpusScope) -> tuple[Tool, ...]:
     """The tools of a search over one private corpus."""
-    return (
-        SearchCorpus(scope),
-        GrepCorpus(scope),
-        ReadDocument(scope),
-        PruneChunks(),
-        RestoreChunks(),
-        FinishSearch(),
-    )
+    return (*retrieval_tools(scope), PRUNE_CHUNKS, RESTORE_CHUNKS, FINISH)
 
 
 __all__ = ["CorpusScope", "Found", "Tool", "ToolResult", "corpus_tools"]

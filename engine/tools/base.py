@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,14 +17,14 @@ from thresher.engine.policy import Outcome, ToolSpec
 class Arguments(BaseModel):
     """Base of every tool's arguments: unknown ones are errors, so that a misspelt filter is never ignored."""
 
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A passage that a tool brings: evidence before the engine has issued its id.
 
-    `place` is the order in which chunks of one observation are displayed.
+    `rank` is its place in the query's full ranking, `place` the order in which one observation displays its chunks.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Found:
 
     @classmethod
     def from_hit(cls, hit: Hit, *, rank: int, place: int) -> Found:
-        """A hit of the corpus at its place in the query's full ranking."""
+        """A hit of the corpus."""
         chunk = hit.chunk
         return cls(
             key=f"corpus:{chunk.id}",
@@ -65,26 +65,9 @@ class Found:
         )
 
     def as_evidence(self, evidence_id: str, *, query: str, turn: int) -> Evidence:
-        """The evidence this becomes when it is shown."""
-        return Evidence(
-            id=evidence_id,
-            key=self.key,
-            chunk_id=self.chunk_id,
-            document_id=self.document_id,
-            uri=self.uri,
-            title=self.title,
-            text=self.text,
-            start=self.start,
-            end=self.end,
-            metadata=self.metadata,
-            source=self.source,
-            query=query,
-            turn=turn,
-            score=self.score,
-            dense=self.dense,
-            bm25=self.bm25,
-            rank=self.rank,
-        )
+        """The evidence that this becomes when it is shown."""
+        shared = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "place"}
+        return Evidence(id=evidence_id, query=query, turn=turn, **shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,61 +102,68 @@ class ToolResult:
     receipt: Receipt | None = None
     restore: tuple[str, ...] = ()
     finish: Finish | None = None
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
 class Editor(Protocol):
-    """What an editing tool may do to the search it runs in."""
+    """What a tool may see of, and do to, the search it runs in."""
 
     @property
     def store(self) -> EvidenceStore:
         """All evidence shown so far."""
 
-    def prune(self, handles: list[str]) -> Receipt:
+    def prune(self, handles: Sequence[str]) -> Receipt:
         """Prune blocks now, or stage them when edits are batched."""
 
 
-class Tool(Protocol):
-    """One tool. `edits` runs before the turn's other calls; `past_hard` is allowed over the hard limit."""
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool.
 
-    name: ClassVar[str]
-    edits: ClassVar[bool]
-    past_hard: ClassVar[bool]
+    Attributes:
+        arguments: the model that a call's arguments must satisfy; `run` gets an instance of it.
+        run: runs one call. It does not raise for a failed provider: the result says so.
+        first: runs before the turn's other calls, because it makes room for them; `last`: after they were shown.
+        past_hard: may run over the hard limit.
+        searches: counts as a search in the usage.
+    """
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    run: Callable[[Any, Editor], Awaitable[ToolResult]]
+    first: bool = False
+    last: bool = False
+    past_hard: bool = False
+    searches: bool = False
 
     @property
     def spec(self) -> ToolSpec:
-        """How a model is told of it."""
+        """How a model is told of it; pydantic's titles are left out, since they only cost tokens."""
+        return ToolSpec(self.name, self.description, _without_titles(self.arguments.model_json_schema()))
 
-    async def run(self, arguments: str, editor: Editor) -> ToolResult:
-        """Run one call. Never raises for bad arguments or a failed provider: the result says so."""
+    async def call(self, arguments: str, editor: Editor) -> ToolResult:
+        """Check the arguments of a call and run it; what is wrong with them comes back as a rejected result."""
+        try:
+            value = json.loads(arguments) if arguments.strip() else {}
+        except (json.JSONDecodeError, RecursionError) as error:
+            return _rejected(f"The arguments are not valid JSON: {error}. Call again with a JSON object.")
+        if not isinstance(value, dict):
+            return _rejected(f"The arguments must be a JSON object, not {type(value).__name__}.")
+        try:
+            parsed = self.arguments.model_validate(value)
+        except ValidationError as error:
+            faults = "; ".join(f"{_location(fault['loc'])}: {fault['msg']}" for fault in error.errors())
+            return _rejected(f"Invalid arguments: {faults}. Expected: {', '.join(self.arguments.model_fields)}.")
+        return await self.run(parsed, editor)
 
 
-A = TypeVar("A", bound=Arguments)
+def _rejected(message: str) -> ToolResult:
+    return ToolResult(Outcome.REJECTED, message)
 
 
-def make_spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
-    """The JSON schema of a tool, without pydantic's titles, which only cost tokens."""
-    return ToolSpec(name, description, _without_titles(arguments.model_json_schema()))
-
-
-def parse_arguments(model: type[A], arguments: str) -> A | ToolResult:
-    """Validate a call's arguments; what is wrong with them comes back as a rejected result."""
-    try:
-        value = json.loads(arguments) if arguments.strip() else {}
-    except json.JSONDecodeError as error:
-        return ToolResult(
-            Outcome.REJECTED, f"The arguments are not valid JSON: {error}. Call again with a JSON object."
-        )
-    if not isinstance(value, dict):
-        return ToolResult(Outcome.REJECTED, f"The arguments must be a JSON object, not {type(value).__name__}.")
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc']) or 'arguments'}: {fault['msg']}" for fault in error.errors()
-        )
-        expected = ", ".join(model.model_fields)
-        return ToolResult(Outcome.REJECTED, f"Invalid arguments: {faults}. Expected: {expected}.")
+def _location(parts: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in parts) or "arguments"
 
 
 def _without_titles(schema: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from thresher.context import EvidenceError
-from thresher.engine.policy import Outcome, ToolSpec
-from thresher.engine.tools.base import Arguments, Editor, Finish, ToolResult, make_spec, parse_arguments
+from thresher.engine.policy import Outcome
+from thresher.engine.tools.base import Arguments, Editor, Finish, Tool, ToolResult
 
 
 class FinishArguments(Arguments):
@@ -25,47 +25,33 @@ class FinishArguments(Arguments):
     ] = None
 
 
-class FinishSearch:
-    """Ends the search. Ids that were never shown are refused, and the caller is told."""
-
-    name: ClassVar[str] = "finish"
-    edits: ClassVar[bool] = False
-    past_hard: ClassVar[bool] = True
-
-    @property
-    def spec(self) -> ToolSpec:
-        """Schema for the model."""
-        return make_spec(
-            self.name,
-            "End the search with a ranked list of evidence ids, and say whether they suffice.",
-            FinishArguments,
-        )
-
-    async def run(self, arguments: str, editor: Editor) -> ToolResult:
-        """Check ids and quotes against the evidence store."""
-        parsed = parse_arguments(FinishArguments, arguments)
-        if isinstance(parsed, ToolResult):
-            return parsed
-        ids = list(dict.fromkeys(parsed.evidence_ids))
-        known = [i for i in ids if i in editor.store]
-        unseen = [i for i in ids if i not in editor.store]
-        if (unseen and not known) or (parsed.sufficient and not known):
-            reason = f"none of these ids was ever shown: {', '.join(unseen)}" if unseen else "no evidence is named"
-            return ToolResult(
-                Outcome.REJECTED,
-                f"Not finished: {reason}. Name ids of chunks you were shown, or finish with sufficient=false.",
-            )
-        warnings = [f"ids that were never shown were refused: {', '.join(unseen)}"] if unseen else []
-        quotes: dict[str, str] = {}
-        for evidence_id, quote in (parsed.quotes or {}).items():
-            try:
-                editor.store.cite(evidence_id, quote)
-                quotes[evidence_id] = quote
-            except EvidenceError as error:
-                warnings.append(f"a quote was refused: {error}")
+async def _finish(arguments: FinishArguments, editor: Editor) -> ToolResult:
+    """Check ids and quotes against the evidence store; what was never shown is refused, and the caller is told."""
+    ids = list(dict.fromkeys(arguments.evidence_ids))
+    known = tuple(i for i in ids if i in editor.store)
+    unseen = [i for i in ids if i not in editor.store]
+    if not known and (unseen or arguments.sufficient):
+        reason = f"none of these ids was ever shown: {', '.join(unseen)}" if unseen else "no evidence is named"
         return ToolResult(
-            Outcome.OK,
-            "Finished.",
-            finish=Finish(tuple(known), parsed.sufficient, parsed.justification, parsed.missing, quotes),
-            warnings=tuple(warnings),
+            Outcome.REJECTED,
+            f"Not finished: {reason}. Name ids of chunks you were shown, or finish with sufficient=false.",
         )
+    warnings = [f"ids that were never shown were refused: {', '.join(unseen)}"] if unseen else []
+    quotes: dict[str, str] = {}
+    for evidence_id, quote in (arguments.quotes or {}).items():
+        try:
+            quotes[evidence_id] = editor.store.cite(evidence_id, quote).text
+        except EvidenceError as error:
+            warnings.append(f"a quote was refused: {error}")
+    finish = Finish(known, arguments.sufficient, arguments.justification, arguments.missing, quotes)
+    return ToolResult(Outcome.OK, "Finished.", finish=finish, warnings=tuple(warnings))
+
+
+FINISH = Tool(
+    "finish",
+    "End the search with a ranked list of evidence ids, and say whether they suffice.",
+    FinishArguments,
+    _finish,
+    last=True,
+    past_hard=True,
+)

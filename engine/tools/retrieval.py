@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
@@ -14,8 +14,8 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Hit
 from thresher.corpus.errors import CorpusError, DocumentNotFound, InvalidQuery
 from thresher.corpus.filters import Filter, parse_filter
-from thresher.engine.policy import Outcome, ToolSpec
-from thresher.engine.tools.base import Arguments, Editor, Found, ToolResult, make_spec, parse_arguments
+from thresher.engine.policy import Outcome
+from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ CANDIDATES = 50
 SHOWN_BY_SEARCH = 10
 SHOWN_BY_GREP = 5
 
-Text = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
+Words = Annotated[str, StringConstraints(min_length=1, max_length=8_000, strip_whitespace=True)]
 FilterArgument = Annotated[
     dict[str, Any] | None,
     Field(
@@ -40,7 +40,7 @@ class CorpusScope:
     collection: Collection
     filters: Mapping[str, Any] | None = None
 
-    def where(self, call_filter: Mapping[str, Any] | None) -> Filter | None:
+    def where(self, call_filter: Mapping[str, Any] | None = None) -> Filter | None:
         """The request's filter and the call's, both of which must hold."""
         both = [f for f in (self.filters, call_filter) if f is not None]
         if not both:
@@ -51,170 +51,116 @@ class CorpusScope:
 class SearchArguments(Arguments):
     """Arguments of `search_corpus`."""
 
-    query: Annotated[Text, Field(description="What to look for, in natural language or key words.")]
+    query: Annotated[Words, Field(description="What to look for, in natural language or key words.")]
     filter: FilterArgument = None
-
-
-class SearchCorpus:
-    """`search_corpus`: dense and BM25 candidates fused by reciprocal rank."""
-
-    name: ClassVar[str] = "search_corpus"
-    edits: ClassVar[bool] = False
-    past_hard: ClassVar[bool] = False
-
-    def __init__(self, scope: CorpusScope) -> None:
-        self._scope = scope
-
-    @property
-    def spec(self) -> ToolSpec:
-        """Schema for the model."""
-        return make_spec(
-            self.name,
-            "Search the corpus by meaning and by words. Returns up to 10 chunks that are not in your context yet.",
-            SearchArguments,
-        )
-
-    async def run(self, arguments: str, editor: Editor) -> ToolResult:
-        """Search; the engine shows the best passages that are not live."""
-        parsed = parse_arguments(SearchArguments, arguments)
-        if isinstance(parsed, ToolResult):
-            return parsed
-
-        def search() -> list[Hit]:
-            where = self._scope.where(parsed.filter)
-            return self._scope.collection.search(parsed.query, limit=CANDIDATES, candidates=CANDIDATES, where=where)
-
-        hits = await _guarded(search, "Could not search")
-        if isinstance(hits, ToolResult):
-            return hits
-        if not hits:
-            return ToolResult(Outcome.EMPTY, "Nothing found for this query.", query=parsed.query)
-        return ToolResult(
-            Outcome.OK,
-            found=tuple(Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)),
-            limit=SHOWN_BY_SEARCH,
-            query=parsed.query,
-        )
 
 
 class GrepArguments(Arguments):
-    """Arguments of `grep_corpus`."""
+    """Arguments of `grep_corpus`. The pattern is taken as it is: white space means something in it."""
 
-    pattern: Annotated[Text, Field(description="RE2 regular expression; use (?i) to ignore case.")]
+    pattern: Annotated[
+        str, Field(min_length=1, max_length=2_000, description="RE2 regular expression; use (?i) to ignore case.")
+    ]
     filter: FilterArgument = None
-
-
-class GrepCorpus:
-    """`grep_corpus`: a regular expression over the text of every chunk."""
-
-    name: ClassVar[str] = "grep_corpus"
-    edits: ClassVar[bool] = False
-    past_hard: ClassVar[bool] = False
-
-    def __init__(self, scope: CorpusScope) -> None:
-        self._scope = scope
-
-    @property
-    def spec(self) -> ToolSpec:
-        """Schema for the model."""
-        return make_spec(
-            self.name,
-            "Find chunks whose text matches a regular expression (RE2 syntax). Returns up to 5 chunks.",
-            GrepArguments,
-        )
-
-    async def run(self, arguments: str, editor: Editor) -> ToolResult:
-        """Scan; enough matches are fetched to show five that are not live."""
-        parsed = parse_arguments(GrepArguments, arguments)
-        if isinstance(parsed, ToolResult):
-            return parsed
-        limit = SHOWN_BY_GREP + len(editor.store)
-
-        def grep() -> list[Hit]:
-            return self._scope.collection.grep(parsed.pattern, limit=limit, where=self._scope.where(parsed.filter))
-
-        hits = await _guarded(grep, "Could not search")
-        if isinstance(hits, ToolResult):
-            return hits
-        if not hits:
-            return ToolResult(Outcome.EMPTY, "Nothing matches this pattern.", query=parsed.pattern)
-        return ToolResult(
-            Outcome.OK,
-            found=tuple(Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)),
-            limit=SHOWN_BY_GREP,
-            query=parsed.pattern,
-        )
 
 
 class ReadArguments(Arguments):
     """Arguments of `read_document`."""
 
-    doc_id: Annotated[Text, Field(description="A document id, as shown in the doc attribute of a chunk.")]
+    doc_id: Annotated[Words, Field(description="A document id, as shown in the doc attribute of a chunk.")]
     start: Annotated[
         int | None, Field(ge=0, description="Index of the chunk to read from; default: around what you found.")
     ] = None
 
 
-class ReadDocument:
-    """`read_document`: a document's chunks in order, around the one that first surfaced it."""
+def retrieval_tools(scope: CorpusScope) -> tuple[Tool, Tool, Tool]:
+    """`search_corpus`, `grep_corpus` and `read_document` over one scope."""
 
-    name: ClassVar[str] = "read_document"
-    edits: ClassVar[bool] = False
-    past_hard: ClassVar[bool] = False
+    async def search(arguments: SearchArguments, editor: Editor) -> ToolResult:
+        def call() -> list[Hit]:
+            where = scope.where(arguments.filter)
+            return scope.collection.search(arguments.query, limit=CANDIDATES, candidates=CANDIDATES, where=where)
 
-    def __init__(self, scope: CorpusScope) -> None:
-        self._scope = scope
+        return _ranking(await _guarded(call, "Could not search"), arguments.query, SHOWN_BY_SEARCH)
 
-    @property
-    def spec(self) -> ToolSpec:
-        """Schema for the model."""
-        return make_spec(
-            self.name,
-            "Read a document's chunks in order, as many as fit, around the chunk that led you to it or from `start`.",
-            ReadArguments,
-        )
+    async def grep(arguments: GrepArguments, editor: Editor) -> ToolResult:
+        def call() -> list[Hit]:
+            # Enough to show the wanted number even if all that was ever shown is among the matches.
+            limit = SHOWN_BY_GREP + len(editor.store)
+            return scope.collection.grep(arguments.pattern, limit=limit, where=scope.where(arguments.filter))
 
-    async def run(self, arguments: str, editor: Editor) -> ToolResult:
-        """Read; chunks are preferred by their distance from where the reading starts."""
-        parsed = parse_arguments(ReadArguments, arguments)
-        if isinstance(parsed, ToolResult):
-            return parsed
+        return _ranking(await _guarded(call, "Could not search"), arguments.pattern, SHOWN_BY_GREP)
 
-        def read() -> list[Hit]:
-            chunks = self._scope.collection.read(parsed.doc_id, where=self._scope.where(None))
+    async def read(arguments: ReadArguments, editor: Editor) -> ToolResult:
+        def call() -> list[Hit]:
+            chunks = scope.collection.read(arguments.doc_id, where=scope.where())
             return [Hit(chunk, score=0.0) for chunk in chunks]
 
-        hits = await _guarded(read, "Could not read")
-        if isinstance(hits, ToolResult):
-            return hits
-        if not hits:
-            return ToolResult(Outcome.EMPTY, f"Document {parsed.doc_id!r} holds no text.", query=parsed.doc_id)
-        if parsed.start is not None:
-            if parsed.start >= len(hits):
-                return ToolResult(
-                    Outcome.REJECTED, f"start={parsed.start} is past the end: the document has {len(hits)} chunks."
-                )
-            order = list(range(parsed.start, len(hits)))
-        else:
-            centre = self._first_surfaced(parsed.doc_id, hits, editor)
-            order = sorted(range(len(hits)), key=lambda index: (abs(index - centre), index < centre))
-        return ToolResult(
-            Outcome.OK,
-            message=f"{len(hits)} chunks in this document.",
-            found=tuple(Found.from_hit(hits[index], rank=rank, place=index) for rank, index in enumerate(order)),
-            limit=len(hits),
-            contiguous=True,
-            query=parsed.doc_id,
-        )
+        return _reading(await _guarded(call, "Could not read"), arguments, editor)
 
-    @staticmethod
-    def _first_surfaced(document_id: str, hits: list[Hit], editor: Editor) -> int:
-        for evidence in editor.store:
-            if evidence.document_id == document_id and evidence.source == "corpus":
-                for index, hit in enumerate(hits):
-                    if str(hit.chunk.id) == evidence.chunk_id:
-                        return index
-        return 0
+    return (
+        Tool(
+            "search_corpus",
+            "Search the corpus by meaning and by words. Returns up to 10 chunks that are not in your context yet.",
+            SearchArguments,
+            search,
+            searches=True,
+        ),
+        Tool(
+            "grep_corpus",
+            "Find chunks whose text matches a regular expression (RE2 syntax). Returns up to 5 chunks.",
+            GrepArguments,
+            grep,
+            searches=True,
+        ),
+        Tool(
+            "read_document",
+            "Read a document's chunks in order, as many as fit, around the chunk that led you to it or from `start`.",
+            ReadArguments,
+            read,
+        ),
+    )
+
+
+def _ranking(hits: list[Hit] | ToolResult, query: str, limit: int) -> ToolResult:
+    """A ranked list, best first."""
+    if isinstance(hits, ToolResult):
+        return hits
+    if not hits:
+        return ToolResult(Outcome.EMPTY, "Nothing found.", query=query)
+    found = tuple(Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits))
+    return ToolResult(Outcome.OK, found=found, limit=limit, query=query)
+
+
+def _reading(hits: list[Hit] | ToolResult, arguments: ReadArguments, editor: Editor) -> ToolResult:
+    """A stretch of a document; chunks are preferred by their distance from where the reading starts."""
+    if isinstance(hits, ToolResult):
+        return hits
+    if not hits:
+        return ToolResult(Outcome.EMPTY, "This document holds no text.", query=arguments.doc_id)
+    if arguments.start is not None and arguments.start >= len(hits):
+        message = f"start={arguments.start} is past the end: the document has {len(hits)} chunks."
+        return ToolResult(Outcome.REJECTED, message)
+    if arguments.start is not None:
+        order = list(range(arguments.start, len(hits)))
+    else:
+        centre = _first_surfaced(hits, editor)
+        order = sorted(range(len(hits)), key=lambda index: (abs(index - centre), index < centre))
+    return ToolResult(
+        Outcome.OK,
+        message=f"{len(hits)} chunks in this document.",
+        found=tuple(Found.from_hit(hits[index], rank=rank, place=index) for rank, index in enumerate(order)),
+        limit=len(hits),
+        contiguous=True,
+        query=arguments.doc_id,
+    )
+
+
+def _first_surfaced(hits: list[Hit], editor: Editor) -> int:
+    """Index of the chunk by which a search first came upon the document; 0 if none did."""
+    index_of = {str(hit.chunk.id): index for index, hit in enumerate(hits)}
+    surfaced = (index_of[e.chunk_id] for e in editor.store if e.source == "corpus" and e.chunk_id in index_of)
+    return next(surfaced, 0)
 
 
 async def _guarded(function: Callable[[], list[Hit]], failure: str) -> list[Hit] | ToolResult:

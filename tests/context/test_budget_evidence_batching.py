@@ -33,7 +33,7 @@ def test_tiers() -> None:
 
 @given(st.integers(1, 1_000_000))
 def test_any_total_scales_to_a_valid_budget(total: int) -> None:
-    budget = Budget.scaled(total)
+    budget = CONTEXT1.scaled(total)
     assert budget.total == total
     assert budget.tool_output <= CONTEXT1.tool_output
 
@@ -100,7 +100,8 @@ def test_a_batch_reports_unknown_ids_and_what_already_waits() -> None:
     batch = PruneBatch(threshold=10_000)
     batch.stage(ledger, ["c1"])
     receipt = batch.stage(ledger, ["c1", "c2", "c9"])
-    assert (receipt.unchanged, receipt.deferred, receipt.unknown) == (("c1",), ("c2",), ("c9",))
+    assert (receipt.unchanged, receipt.deferred, receipt.unknown) == ((), ("c1", "c2"), ("c9",))
+    assert batch.handles == ("c1", "c2")
     assert not batch.due
     assert batch.withdraw(["c1", "c9"]) == ("c1",)
     assert batch.flush(ledger).removed == ("c2",)

@@ -39,7 +39,9 @@ def chunk(handle: str, text: str) -> BlockDraft:
 def encoded_length(ledger: Ledger) -> int:
     """The prompt's length, counted anew from the pieces that make it up."""
     return sum(
-        COUNTER.count(block.piece) + (COUNTER.message_overhead if block.draft.opens else 0) for block in ledger.live
+        COUNTER.count(block.piece)
+        + (COUNTER.message_overhead if block.draft.opens or block.kind is BlockKind.CALL else 0)
+        for block in ledger.live
     )
 
 

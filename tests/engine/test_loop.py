@@ -304,7 +304,7 @@ async def test_a_read_is_cut_around_the_chunk_that_surfaced_it(harbour: Collecti
 
 
 async def test_over_the_hard_limit_only_edits_and_finish_run(harbour: Collection) -> None:
-    profile = Profile(budget=Budget(total=8_000, soft=600, hard=700, tool_output=2_000))
+    profile = Profile(budget=Budget(total=10_000, soft=2_300, hard=2_400, tool_output=2_000))
     result = await run(
         harbour,
         turn(use("read_document", doc_id="long.md")),

@@ -37,7 +37,8 @@ class Lexical:
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._size = corpus.chunk_count
+        self._size: int | None = None
+        self._function: Terms | None = None
         self._terms: dict[str, Terms] = {}
         self._idf: dict[str, float] = {}
 
@@ -49,11 +50,15 @@ class Lexical:
 
     def content(self, text: str) -> Terms:
         """The terms of a text without function words."""
-        return self.terms(text) - FUNCTION
+        if self._function is None:
+            self._function = FUNCTION | frozenset(self._corpus.analyze(" ".join(sorted(FUNCTION))))
+        return self.terms(text) - self._function
 
     def idf(self, term: str) -> float:
         """log(1 + (N + ½) / (df + ½)): always positive, largest for terms that the collection has never seen."""
         if term not in self._idf:
+            if self._size is None:
+                self._size = self._corpus.chunk_count
             (frequency,) = self._corpus.document_frequency([term])
             self._idf[term] = math.log(1 + (self._size + 0.5) / (frequency + 0.5))
         return self._idf[term]

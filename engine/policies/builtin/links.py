@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from functools import lru_cache
 
+from thresher.context import escape
 from thresher.engine.policies.builtin.questions import FUNCTION, mentions
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(])")
@@ -14,7 +14,6 @@ _JOINER = re.compile(r"\s+(?:in|at|for|to|and|&|from)\s+")
 _QUALIFIER = re.compile(r"\s*\([^)]*\)\s*$")
 
 
-@lru_cache(maxsize=65_536)
 def fold(text: str) -> str:
     """Text without case, accents and punctuation, padded for whole-word containment: " tekeze river "."""
     decomposed = unicodedata.normalize("NFKD", text)
@@ -34,28 +33,34 @@ def sentences(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A name in a passage, the sentence it stands in ("" for the title), and its place in reading order."""
+    """A name in a passage, folded too; the sentence it stands in ("" for the title); its place in reading order."""
 
     name: str
+    folded: str
     sentence: str
     position: int
 
 
-@lru_cache(maxsize=16_384)
 def entities(title: str, text: str) -> tuple[Entity, ...]:
     """The names of a passage in reading order, its title first, each once.
 
-    A name that a preposition joins ("Brask in Holm", "Alice in Wonderland") may be one or two: all are given.
+    A name that a preposition joins ("Brask in Holm", "Alice in Wonderland") may be one or two: all are given. A name
+    with a control string of the prompt in it is none: it would carry a document's words out of their frame.
     """
     bare = bare_title(title)
-    found: dict[str, Entity] = {fold(bare): Entity(bare, "", 0)} if bare else {}
+    found: dict[str, Entity] = {}
+
+    def add(name: str, sentence: str, position: int) -> None:
+        key = fold(name)
+        if len(key) >= 4 and key.strip() not in FUNCTION and key not in found and escape(name) == name:
+            found[key] = Entity(name, key, sentence, position)
+
+    add(bare, "", 0)
     position = 0
     for sentence in sentences(text):
         for span in mentions(sentence):
             whole = span.of(sentence)
             position += 1
             for name in dict.fromkeys((whole, *_JOINER.split(whole))):
-                key = fold(name)
-                if len(key) >= 4 and key.strip() not in FUNCTION and key not in found:
-                    found[key] = Entity(name, sentence, position)
+                add(name, sentence, position)
     return tuple(found.values())

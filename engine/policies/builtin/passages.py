@@ -12,7 +12,7 @@ from thresher.context import Evidence
 from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import embedding_input
 from thresher.engine.policies.builtin.lexical import Corpus, Lexical, Terms
-from thresher.engine.policies.builtin.links import bare_title, fold
+from thresher.engine.policies.builtin.links import Entity, bare_title, entities, fold
 from thresher.engine.policy import Observation
 
 
@@ -37,6 +37,11 @@ class Passage:
     def folded_title(self) -> str:
         """The title without its qualifier, folded."""
         return fold(bare_title(self.title))
+
+    @cached_property
+    def entities(self) -> tuple[Entity, ...]:
+        """The names it holds, its title first."""
+        return entities(self.title, self.text)
 
     def names(self, folded: str) -> bool:
         """Whether a folded phrase stands in it as whole words."""

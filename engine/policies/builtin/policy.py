@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from thresher.context import escape
 from thresher.engine.policies.builtin.lexical import Corpus, Lexical
 from thresher.engine.policies.builtin.links import sentences
 from thresher.engine.policies.builtin.passages import Passage, Passages
@@ -22,7 +23,10 @@ from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights
 from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
 from thresher.engine.policies.builtin.stopping import THRESHOLD, judge
 from thresher.engine.policy import Decision, ToolUse, View
+from thresher.engine.requests import Effort
 
+HOPS = {Effort.LOW: 1, Effort.MEDIUM: 2, Effort.HIGH: 3}
+"""Turns that follow bridges, after the first."""
 TURN_OVERHEAD = 80
 """Tokens that a search takes beside its chunks: the call, the head of its observation, its share of the usage line."""
 
@@ -32,7 +36,6 @@ class Settings:
     """Turns and widths.
 
     Attributes:
-        hops: turns that follow bridges, after the first.
         clauses: parts of the question searched in the first turn, beside the question.
         frontier: rewrites that the next hop starts from.
         keep: chunks that stay in the context between turns.
@@ -40,7 +43,6 @@ class Settings:
         discount: what each further passage of one document costs it in the ranking.
     """
 
-    hops: int = 2
     clauses: int = 5
     frontier: int = 5
     keep: int = 10
@@ -77,7 +79,7 @@ class BuiltinPolicy:
         fresh = self._passages.learn(view.store)
         self._passages.sight(view.observations)
         hops_done = view.turn - 2
-        if not fresh or hops_done >= self._settings.hops or view.turns_left <= 1:
+        if not fresh or hops_done >= HOPS.get(view.effort, 0) or view.turns_left <= 1:
             return self._finish(view, self._root, self._passages)
         return self._follow(view, self._root, self._passages) or self._finish(view, self._root, self._passages)
 
@@ -102,7 +104,7 @@ class BuiltinPolicy:
     def _follow(self, view: View, root: State, passages: Passages) -> Decision | None:
         """One hop: prune, and search the best rewrites that fit below the soft limit. None when there are none."""
         proposed = self._rewriter.propose(self._frontier(root, passages), passages)
-        pruned = self._outgrown(view, root, passages)
+        pruned = self._outgrown(view, passages)
         kept = view.prompt.tokens - sum(view.live_tokens[i] for i in pruned)
         affordable = max(1, (view.budget.soft - kept) // (self._dearest_search(view) + TURN_OVERHEAD))
         self._latest = proposed[:affordable]
@@ -124,7 +126,7 @@ class BuiltinPolicy:
         order = sorted(zip(trust, self._latest, strict=True), key=lambda pair: -pair[0])
         return [state for _, state in order[: self._settings.frontier]]
 
-    def _outgrown(self, view: View, root: State, passages: Passages) -> list[str]:
+    def _outgrown(self, view: View, passages: Passages) -> list[str]:
         """Every live chunk but the few that rank best by what is known now."""
         ranked = [passage.id for passage in self._ranked(view.question, passages)]
         live = set(view.live_tokens)
@@ -154,7 +156,7 @@ class BuiltinPolicy:
             sufficient=verdict.sufficient,
             why=why,
             missing=list(verdict.missing),
-            quotes={i: quote for i, quote in quotes.items() if quote},
+            quotes={i: quote for i, quote in quotes.items() if quote and escape(quote) == quote},
         )
 
     def _ranked(self, question: str, passages: Passages) -> list[Passage]:

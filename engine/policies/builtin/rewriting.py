@@ -14,7 +14,7 @@ import numpy as np
 
 from thresher.corpus.documents import Vectors
 from thresher.engine.policies.builtin.lexical import Lexical
-from thresher.engine.policies.builtin.links import Entity, entities, fold
+from thresher.engine.policies.builtin.links import Entity, fold
 from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.questions import Slot, mentions, slots
 
@@ -128,9 +128,8 @@ class Rewriter:
         self, state: State, slot: Slot, wanted: frozenset[str], fit: float, passage: Passage
     ) -> Iterable[_Candidate]:
         asked_about, anchor = fold(state.text), fold(slot.anchor)
-        for entity in entities(passage.title, passage.text):
-            name = fold(entity.name)
-            if name in asked_about or (slot.anchor and anchor in name):
+        for entity in passage.entities:
+            if entity.folded in asked_about or (slot.anchor and anchor in entity.folded):
                 continue
             sentence = self._lexical.terms(entity.sentence or passage.title)
             score = (

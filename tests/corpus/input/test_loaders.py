@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from input_files import make_pdf, write
 
-from thresher.corpus.documents import Document
+from thresher.corpus.documents import Document, page_at
 from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders import BadRecord, NoText, ParserProcess, Unsupported, load_file
 from thresher.corpus.loaders.html import extract_html
-from thresher.corpus.loaders.pdf import extract_pdf, page_at
+from thresher.corpus.loaders.pdf import extract_pdf
 from thresher.corpus.loaders.table import extract_table
 
 

@@ -11,6 +11,7 @@ from storage_support import EMBEDDER, prepared
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Vectors
 from thresher.corpus.errors import CollectionClosed, CollectionDamaged, CollectionLocked
+from thresher.corpus.vectors.chroma import ChromaIndex
 
 DOCUMENTS = 400
 
@@ -149,6 +150,31 @@ def test_an_unclean_end_is_reconciled_with_the_record(path: Path) -> None:
     opened._dense._chroma = None
     opened.close()
     with Collection.open(path, embedder=EMBEDDER, exact_below=0) as again:
+        assert again.verify().ok
+
+
+def test_a_vector_that_is_listed_but_not_found_is_added_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Collection.open(path, embedder=EMBEDDER, exact_below=0)
+    opened.search("alpha")
+    assert opened._dense._chroma is not None
+    opened._dense._chroma.abandon()
+    opened._dense._chroma = None
+    opened.close()
+    outside = {300}
+    search, apply = ChromaIndex.search, ChromaIndex.apply
+
+    def without(self: ChromaIndex, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        return [hit for hit in search(self, vector, k) if hit[0] not in outside]
+
+    def noticing(self: ChromaIndex, *, add: list[int], vectors: Vectors, remove: list[int]) -> None:
+        apply(self, add=add, vectors=vectors, remove=remove)
+        outside.difference_update(add)
+
+    monkeypatch.setattr(ChromaIndex, "search", without)
+    monkeypatch.setattr(ChromaIndex, "apply", noticing)
+    with Collection.open(path, embedder=EMBEDDER, exact_below=0) as again:
+        assert_whole(again)
+        assert not outside
         assert again.verify().ok
 
 
