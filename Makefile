@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.thresher-installed
 PYTEST := $(BIN)/python -m pytest
+CHUNKS ?= 10000
 
 # The tests use models that come as packages; nothing may be fetched from elsewhere.
 export HF_HUB_OFFLINE := 1
@@ -19,7 +20,7 @@ help:
 	@echo "make demo       index the sample corpus and answer a multi-hop question"
 	@echo "make test       lint, type check and the fast tests"
 	@echo "make test-slow  crash loops and other long tests"
-	@echo "make bench      search latency at 100,000 passages"
+	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
 
 setup: $(INSTALLED)
 
@@ -57,7 +58,7 @@ demo-package: package
 	PYTHONPATH=build/installed $(BIN)/python -c 'from thresher.api.cli import main; main()' demo
 
 bench: setup
-	$(BIN)/python benchmarks/search_latency.py
+	$(BIN)/python benchmarks/search_latency.py --chunks $(CHUNKS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

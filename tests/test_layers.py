@@ -28,6 +28,8 @@ def imported_modules(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import; write thresher.<layer> out"
             found.add(node.module or "")
+            if node.module == "thresher":
+                found.update(f"thresher.{alias.name}" for alias in node.names)
     return found
 
 
