@@ -21,11 +21,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Ty
 from thresher.api.errors import ConfigError
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.paths import collection_path, home
-from thresher.engine.requests import MIN_CONTEXT_TOKENS, Effort
+from thresher.engine.requests import MAX_CONTEXT_TOKENS, MIN_CONTEXT_TOKENS, Effort
 
 PREFIX = "THRESHER_"
 OTHER_VARIABLES = frozenset({"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_TEST_DATA"})
 """Variables with our prefix that are read elsewhere and are no settings."""
+
+API_KEY = PREFIX + "API_KEY"
+_FLAGS = {"deadline_s": "--deadline"}
+"""Flags that are not called like their setting."""
 
 
 def _collection_name(name: str) -> str:
@@ -36,7 +40,16 @@ def _collection_name(name: str) -> str:
     return name
 
 
+def _api_key(key: SecretStr) -> SecretStr:
+    """The key without white space around it, which no HTTP header can carry. A blank one would open every door."""
+    stripped = key.get_secret_value().strip()
+    if not stripped:
+        raise ValueError("the key is blank; it must have at least 1 character that is no white space, or be left out")
+    return SecretStr(stripped)
+
+
 CollectionName = Annotated[str, AfterValidator(_collection_name)]
+ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
 
 
 class Settings(BaseModel):
@@ -50,12 +63,16 @@ class Settings(BaseModel):
     effort: Effort = Field(Effort.MEDIUM, description="how hard to search")
     max_results: int = Field(10, ge=1, le=100, description="passages returned at most")
     max_turns: int | None = Field(None, ge=1, description="turns at most; unset: the effort's own")
-    max_tokens: int | None = Field(None, ge=MIN_CONTEXT_TOKENS, description="size of the context in tokens")
-    deadline_s: float | None = Field(None, gt=0, description="wall-clock limit of a search in seconds")
+    max_tokens: int | None = Field(
+        None, ge=MIN_CONTEXT_TOKENS, le=MAX_CONTEXT_TOKENS, description="size of the context in tokens"
+    )
+    deadline_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="wall-clock limit of a search in seconds"
+    )
     save_traces: bool = Field(True, description="keep the trajectory of every search")
     host: str = Field("127.0.0.1", min_length=1, description="address that the server binds")
     port: int = Field(8420, ge=0, le=65_535, description="port that the server binds; 0: any free one")
-    api_key: SecretStr | None = Field(None, description="key that HTTP clients must send")
+    api_key: ApiKey | None = Field(None, description="key that HTTP clients must send")
     max_body_bytes: int = Field(1_048_576, ge=1_024, description="largest request body that the server reads")
 
 
@@ -94,7 +111,7 @@ def load_settings(
         origins[name] = variable
     for name, value in (flags or {}).items():
         if value is not None:
-            values[name] = _check(name, value, "--" + name.replace("_", "-"))
+            values[name] = _check(name, value, _FLAGS.get(name, "--" + name.replace("_", "-")))
             origins[name] = "flag"
     return Resolved(Settings.model_construct(**values), origins, file)
 
@@ -126,7 +143,11 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that set something. An empty one counts as unset, as is usual for the environment."""
+    """Variables that set something.
+
+    An empty one counts as unset, as is usual for the environment. The key is the exception: whoever names it means to
+    be protected, and an empty one is then a secret that was not passed on.
+    """
     valid = {PREFIX + name.upper() for name in Settings.model_fields}
     found = {}
     for variable in sorted(environ):
@@ -134,7 +155,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
             continue
         if variable not in valid:
             raise ConfigError(f"unknown setting {variable} in the environment; {_nearest(variable, sorted(valid))}")
-        if environ[variable]:
+        if environ[variable] or variable == API_KEY:
             found[variable] = environ[variable]
     return found
 

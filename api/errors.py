@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +70,8 @@ _BY_CODE = {
     "embedder_error": ("api_error", 502),
     "policy_error": ("api_error", 502),
     "search_timeout": ("api_error", 504),
+    "storage_full": ("api_error", 503),
+    "collection_unavailable": ("api_error", 503),
     "invalid_query": ("invalid_request_error", 422),
     "invalid_filter": ("invalid_request_error", 422),
     "invalid_request": ("invalid_request_error", 422),
@@ -79,15 +83,47 @@ _PARAM_BY_CODE = {"invalid_query": "query", "invalid_filter": "filters"}
 
 
 def explain(error: BaseException) -> Problem | None:
-    """The problem behind an error that some layer raises on purpose; None for a bug."""
+    """The problem behind an error that some layer raises on purpose, or that the system raises; None for a bug."""
     if isinstance(error, ApiError):
         return Problem(error.type, error.code, str(error), error.status, error.param)
+    if (trouble := _io_trouble(error)) is not None:
+        return Problem("api_error", "io_error", trouble, 503)
     if not _expected(error):
         return None
     code = str(getattr(error, "code", "error"))
     kind, status = _BY_CODE.get(code, ("api_error", 500))
     param = getattr(error, "param", None) or _PARAM_BY_CODE.get(code)
     return Problem(kind, code, str(error), status, param)
+
+
+_ADVICE = {
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "free some space and try again",
+    errno.EACCES: "give this user access to it, or set THRESHER_HOME to a folder of your own",
+    errno.EPERM: "give this user access to it, or set THRESHER_HOME to a folder of your own",
+    errno.EROFS: "set THRESHER_HOME to a folder that can be written",
+    errno.ENOTDIR: "a file stands where a folder belongs: move it away, or set THRESHER_HOME to another folder",
+    errno.EEXIST: "something else stands in its place: move it away, or set THRESHER_HOME to another folder",
+    errno.ENOENT: "see that it exists and try again",
+    errno.ENAMETOOLONG: "use a shorter path",
+    errno.EMFILE: "raise the limit on open files (`ulimit -n`) and try again",
+}
+
+
+def _io_trouble(error: BaseException) -> str | None:
+    """What the system or the database says went wrong, the path, and what to do; None for any other error."""
+    import sqlite3
+
+    from thresher.corpus.paths import home
+
+    if isinstance(error, sqlite3.OperationalError):
+        return f"a database under {home()} cannot be used: {error}; check free space and access rights there"
+    if not isinstance(error, OSError) or (isinstance(error, TimeoutError) and error.errno is None):
+        return None  # a bare TimeoutError is asyncio's, not the system's
+    what = error.strerror or str(error) or type(error).__name__
+    named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    advice = _ADVICE.get(error.errno or 0, "see that the disk and the network work, and try again")
+    return f"cannot use {' and '.join(named)}: {what}; {advice}" if named else f"{what}; {advice}"
 
 
 def _expected(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,21 +31,30 @@ def traces_directory() -> Path:
     return home() / "traces"
 
 
-def with_trace_saved(result: SearchResult) -> SearchResult:
+def trace_path(search_id: str) -> Path:
+    """Where the trajectory of a search is kept, if it is."""
+    return traces_directory() / f"{search_id}.jsonl"
+
+
+def with_trace_saved(result: SearchResult, *, name_place: bool = True) -> SearchResult:
     """Keep the trajectory of a search; questions are private, so only the owner may read the folder.
 
-    A disk that is full or a folder that cannot be written must not cost the result: then it carries a warning.
+    A disk that is full or a folder that cannot be written must not cost the result: then it carries a warning,
+    with the folder's path if `name_place`.
     """
     from thresher.engine.trajectory import append_jsonl
 
     if result.trajectory is None:
         return result
-    directory = traces_directory()
+    path = trace_path(result.id)
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        append_jsonl(directory / f"{result.id}.jsonl", [result.trajectory])
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        append_jsonl(path, [result.trajectory])
     except OSError as error:
-        warning = f"the trace could not be saved to {directory}: {error.strerror or error}"
+        with suppress(OSError):
+            path.unlink()  # half a trajectory is none
+        place = f" to {path.parent}" if name_place else ""
+        warning = f"the trace could not be saved{place}: {error.strerror or 'the disk failed'}"
         return replace(result, warnings=(*result.warnings, warning))
     return result
 

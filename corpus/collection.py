@@ -19,6 +19,7 @@ from types import TracebackType
 
 import numpy as np
 
+from thresher.corpus.access import accessible
 from thresher.corpus.census import take_stats
 from thresher.corpus.documents import Chunk, Hit, PreparedDocument, Source, Vectors
 from thresher.corpus.embedders.base import Embedder
@@ -26,11 +27,11 @@ from thresher.corpus.errors import CollectionClosed, CorpusError, DocumentNotFou
 from thresher.corpus.filters import Filter
 from thresher.corpus.grep import grep
 from thresher.corpus.info import CollectionStats, DocumentInfo, RebuildReport, VerifyReport
-from thresher.corpus.layout import lay_out
+from thresher.corpus.layout import lay_out, open_record
 from thresher.corpus.lexical.analyzer import ANALYZER_VERSION
 from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.lock import DirectoryLock
-from thresher.corpus.manifest import RECORDED_EMBEDDER, Manifest, read_manifest, settle_embedder
+from thresher.corpus.manifest import Manifest
 from thresher.corpus.paths import DATABASE, require_collection
 from thresher.corpus.queries import QueryVectors
 from thresher.corpus.record import documents as rows
@@ -91,13 +92,18 @@ class Collection:
         Raises:
             CollectionExists: there is one already.
             CollectionLocked: another process is creating it.
+            CollectionUnavailable, StorageFull: the directory cannot be made or written.
+            EmbedderError: the embedder cannot be loaded; nothing was made.
         """
         path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
+        info = embedder.info
+        with accessible(path):
+            path.mkdir(parents=True, exist_ok=True)
         lock = DirectoryLock(path)
         try:
-            manifest = lay_out(path, embedder.info, name)
-            return cls(path, embedder, manifest, lock, Store(path / DATABASE), exact_below)
+            with accessible(path):
+                manifest = lay_out(path, info, name)
+                return cls(path, embedder, manifest, lock, Store(path / DATABASE), exact_below)
         except BaseException:
             lock.release()
             raise
@@ -111,22 +117,22 @@ class Collection:
             CollectionLocked: it is open elsewhere; has the owner's pid.
             CollectionMismatch: its vectors come from another embedder.
             CollectionDamaged: its record cannot be read; says what to do.
+            CollectionUnavailable: the operating system does not let its files be used.
         """
         path = Path(path)
         require_collection(path)
         lock = DirectoryLock(path)
         store: Store | None = None
         try:
-            manifest = read_manifest(path)
-            store = Store(path / DATABASE)
-            manifest = settle_embedder(manifest, store.meta(RECORDED_EMBEDDER), path)
+            manifest, store = open_record(path)
             if embedder is None:
                 # Not before the lock: loading a model only to find the directory taken wastes seconds.
                 from thresher.corpus.embedders import load_embedder
 
                 embedder = load_embedder(manifest.embedder.spec)
             manifest.check_embedder(embedder.info, path)
-            return cls(path, embedder, manifest, lock, store, exact_below)
+            with accessible(path):
+                return cls(path, embedder, manifest, lock, store, exact_below)
         except BaseException:
             if store is not None:
                 store.close()
@@ -171,7 +177,8 @@ class Collection:
         NUL characters and lone surrogates are stored as U+FFFD.
 
         Raises:
-            ValueError: spans, hashes and vectors of a document do not fit each other or the collection.
+            ValueError: spans, hashes and vectors of a document do not fit each other or the collection, or a number
+                in its metadata is not finite.
         """
         documents = [checked(prepared, self.manifest.embedder.dimension) for prepared in documents]
         if not documents:

@@ -39,6 +39,12 @@ class StorageFull(CorpusError):
     code = "storage_full"
 
 
+class CollectionUnavailable(CorpusError):
+    """The operating system does not let the collection's files be used: permissions, a read-only disk, a wrong path."""
+
+    code = "collection_unavailable"
+
+
 class CollectionLocked(CorpusError):
     """Another process owns the corpus directory; the message names its pid."""
 

@@ -108,7 +108,10 @@ def _parse(obj: Any, at: str, depth: int) -> Filter:
         raise InvalidFilter(f"{at}.key must be a non-empty string")
     if "value" not in obj:
         raise InvalidFilter(f"{at}.value is missing")
-    return Comparison(cast(ComparisonType, kind), key, _values(kind, obj["value"], at))
+    values = _values(kind, obj["value"], at)
+    if kind in _ORDERINGS and key in COLUMNS and not isinstance(values[0], str):
+        raise InvalidFilter(f"{at}.value: {key!r} is text and cannot be compared with a number: give a string")
+    return Comparison(cast(ComparisonType, kind), key, values)
 
 
 def _values(kind: str, value: Any, at: str) -> tuple[Scalar, ...]:

@@ -22,7 +22,7 @@ class IdTaken(Exception):
 def location(source: Source) -> Path:
     """The file of a source."""
     root = Path(source.root)
-    if root.name == source.id and not root.is_dir():
+    if root.name == source.id and not os.path.isdir(root):
         return root  # the root was the file itself
     return root / source.id
 

@@ -10,9 +10,11 @@ import errno
 import fcntl
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
-from thresher.corpus.errors import CollectionLocked, CorpusError
+from thresher.corpus.access import accessible
+from thresher.corpus.errors import CollectionLocked, CollectionUnavailable
 from thresher.corpus.paths import LOCK
 
 
@@ -24,29 +26,28 @@ class DirectoryLock:
 
         Raises:
             CollectionLocked: someone else (or another `Collection` of this process) holds it; has their pid.
+            CollectionUnavailable: the lock file cannot be made or opened.
         """
         self._fd: int | None = None
         path = directory / LOCK
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with accessible(directory):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = _owner(fd)
+            _lock(fd, directory)
+            with suppress(OSError):  # the pid is for the message; the lock holds on a full disk too
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
             os.close(fd)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise CorpusError(
-                    f"cannot lock {path}: {error.strerror}; is the directory on a file system without flock?"
-                ) from error
-            raise CollectionLocked(_message(directory, pid), pid=pid) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            raise
         self._fd = fd
         _held.add(self)
 
     def release(self) -> None:
         """Give the directory up. Safe to call twice."""
         if self._fd is not None:
-            os.ftruncate(self._fd, 0)
+            with suppress(OSError):
+                os.ftruncate(self._fd, 0)
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self.forget()
 
@@ -55,6 +56,18 @@ class DirectoryLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _lock(fd: int, directory: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise CollectionUnavailable(
+                f"cannot lock {directory / LOCK}: {error.strerror}; is the directory on a file system without flock?"
+            ) from error
+        pid = _owner(fd)
+        raise CollectionLocked(_message(directory, pid), pid=pid) from None
 
 
 def _owner(fd: int) -> int | None:

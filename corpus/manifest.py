@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
+from thresher.corpus.access import accessible
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import CollectionDamaged, CollectionMismatch
-from thresher.corpus.paths import MANIFEST, sync_directory
+from thresher.corpus.paths import DATABASE, MANIFEST, sync_directory
 
 FORMAT = 1
+
+RECORDED_MANIFEST = "manifest"
+"""Row of the record's `meta` with the manifest as it was at creation, to restore one that was lost."""
 
 RECORDED_EMBEDDER = "embedder"
 """Row of the record's `meta` that says who made its vectors, where that was changed after creation."""
@@ -37,16 +43,20 @@ class Manifest:
     created: float
     format: int = FORMAT
 
+    def to_json(self) -> str:
+        """The form in which it is stored."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=2)
+
     def write(self, directory: Path) -> None:
         """Replace the manifest of `directory` so that a crash leaves the old one or the new one."""
         temporary = directory / f"{MANIFEST}.new"
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(self), file, ensure_ascii=False, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(directory / MANIFEST)
-        sync_directory(directory)
+        with accessible(directory):
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(f"{self.to_json()}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(directory / MANIFEST)
+            sync_directory(directory)
 
     def with_analyzer(self, analyzer: str) -> Manifest:
         """The same manifest after the lexical index was rebuilt with another analyzer."""
@@ -83,20 +93,54 @@ def read_manifest(directory: Path) -> Manifest:
     Raises:
         CollectionDamaged: it is not a manifest.
         CollectionMismatch: a newer release wrote it.
+        CollectionUnavailable: the operating system refuses to read it.
     """
     path = directory / MANIFEST
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        embedder = EmbedderInfo(**fields.pop("embedder"))
-        manifest = Manifest(embedder=embedder, **fields)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        with accessible(directory):
+            return parse_manifest(path.read_text(encoding="utf-8"), directory)
+    except ValueError as error:
         raise CollectionDamaged(
-            f"{path} is not a readable manifest ({error}): restore it from a backup, or move {directory} aside and "
-            "ingest the sources again"
+            f"{path} is not a readable manifest ({error}): restore it from a backup, or delete it and run the command "
+            f"again, which restores it from {DATABASE}"
         ) from error
-    if manifest.format != FORMAT:
+
+
+def parse_manifest(text: str, directory: Path) -> Manifest:
+    """A manifest from its stored form.
+
+    Raises:
+        ValueError: it is not a manifest.
+        CollectionMismatch: a newer release wrote it.
+    """
+    fields = json.loads(text)
+    if not isinstance(fields, dict) or not isinstance(fields.get("embedder"), dict):
+        raise ValueError("it does not say which embedder made the vectors")
+    layout = fields.get("format")
+    if isinstance(layout, int) and layout != FORMAT:
         raise CollectionMismatch(
-            f"{directory} has layout {manifest.format}, this release reads layout {FORMAT}: use the release that "
+            f"{directory} has layout {layout}, this release reads layout {FORMAT}: use the release that "
             "created it, or ingest the sources again with `thresher ingest`"
         )
-    return manifest
+    return Manifest(**_typed({**fields, "embedder": EmbedderInfo(**_typed(fields["embedder"], _EMBEDDER))}, _MANIFEST))
+
+
+_EMBEDDER = {"spec": str, "dimension": int, "revision": str}
+_MANIFEST = {
+    "name": str,
+    "embedder": EmbedderInfo,
+    "analyzer": str,
+    "chunker": str,
+    "created": int | float,
+    "format": int,
+}
+
+
+def _typed(fields: Mapping[str, Any], kinds: Mapping[str, type | UnionType]) -> dict[str, Any]:
+    """`fields` if they are exactly those of `kinds`, each of its kind."""
+    if fields.keys() != kinds.keys():
+        raise ValueError(f"it has the fields {', '.join(sorted(fields))}; expected {', '.join(sorted(kinds))}")
+    for name, kind in kinds.items():
+        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
+            raise ValueError(f"its {name} is {fields[name]!r}")
+    return dict(fields)

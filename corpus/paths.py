@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
+from thresher.corpus.access import accessible
 from thresher.corpus.errors import CollectionNotFound, CorpusError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -38,17 +40,31 @@ def collection_path(name: str) -> Path:
 def list_collections() -> list[str]:
     """Names of the collections under `home()`, sorted."""
     root = home() / "collections"
-    if not root.is_dir():
-        return []
-    return sorted(p.name for p in root.iterdir() if _NAME.fullmatch(p.name) and (p / MANIFEST).is_file())
+    with accessible(root):
+        if not root.is_dir():
+            return []
+        return sorted(p.name for p in root.iterdir() if _NAME.fullmatch(p.name) and is_collection(p))
+
+
+def is_collection(path: Path) -> bool:
+    """Whether `path` holds a collection: a manifest, or a record, from which the manifest can be restored."""
+    return any(os.path.isfile(path / name) for name in (MANIFEST, DATABASE))
 
 
 def require_collection(path: Path) -> None:
-    """Raise `CollectionNotFound` unless `path` holds a collection."""
-    if not (path / MANIFEST).is_file():
-        known = ", ".join(list_collections())
-        hint = f"; known collections: {known}" if known else ""
-        raise CollectionNotFound(f"no collection at {path}: create one with `thresher ingest`{hint}")
+    """Make sure that `path` holds a collection.
+
+    Raises:
+        CollectionNotFound: it does not.
+        CollectionUnavailable: it cannot be told, because the directory is closed to this user.
+    """
+    if is_collection(path):
+        return
+    with accessible(path), suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(path / MANIFEST)
+    known = ", ".join(list_collections())
+    hint = f"; known collections: {known}" if known else ""
+    raise CollectionNotFound(f"no collection at {path}: create one with `thresher ingest`{hint}")
 
 
 def sync_directory(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from pathlib import Path
 from thresher.corpus.chunker import CHUNKER_VERSION, chunk_text
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document, Source, Span, Status
-from thresher.corpus.errors import LoaderError
+from thresher.corpus.errors import CorpusError, LoaderError
 from thresher.corpus.identity import Identities
 from thresher.corpus.loaders import BadRecord, NoText, ParserProcess, Unsupported, load_file
 from thresher.corpus.loaders.formats import Format, format_of
 from thresher.corpus.walk import Found, Unreadable
+
+logger = logging.getLogger(__name__)
 
 INTERRUPTED = "its ingestion was interrupted; run the same command again to finish it"
 _HASH_BYTES = 1 << 20
@@ -128,6 +131,11 @@ class Reader:
             yield Ended(job, Status.SKIPPED, str(error), frozenset())
         except (LoaderError, OSError) as error:
             yield self._failed(job, str(error))
+        except CorpusError:
+            raise  # the collection's error, not the file's
+        except Exception as error:
+            logger.exception("reading %s failed in a way that its loader did not expect", job.found.path)
+            yield self._failed(job, f"reading it failed unexpectedly ({type(error).__name__}: {error})")
         else:
             yield self._end(job)
 

@@ -20,9 +20,10 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import Embedder, embedding_hash, embedding_input
 from thresher.corpus.errors import EmbedderError
 from thresher.corpus.info import RebuildReport
+from thresher.corpus.layout import open_record
 from thresher.corpus.lock import DirectoryLock
-from thresher.corpus.manifest import RECORDED_EMBEDDER, read_manifest
-from thresher.corpus.paths import DATABASE, require_collection
+from thresher.corpus.manifest import RECORDED_EMBEDDER
+from thresher.corpus.paths import require_collection
 from thresher.corpus.record.change import vector_id_of
 from thresher.corpus.record.documents import chunk_count, stack_vectors
 from thresher.corpus.record.oplog import begin_operation, load_progress, save_progress
@@ -49,13 +50,13 @@ def reembed(path: Path, embedder: Embedder, *, on_progress: Callable[[int, int],
     require_collection(path)
     lock = DirectoryLock(path)
     try:
-        store = Store(path / DATABASE)
+        manifest, store = open_record(path)
         try:
             embedded = _stage(store, embedder, on_progress or (lambda done, total: None))
             _exchange(store, embedder)
         finally:
             store.close()
-        replace(read_manifest(path), embedder=embedder.info).write(path)
+        replace(manifest, embedder=embedder.info).write(path)
     finally:
         lock.release()
     with Collection.open(path, embedder=embedder) as collection:

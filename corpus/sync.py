@@ -47,7 +47,7 @@ def sync(
     if below and not present and not unknown and not allow_empty:
         raise RootError(
             f"{root} holds no file, but the collection holds {len(below)} from it. If a disk is not mounted, mount it; "
-            "if they were deleted on purpose, allow an empty folder (allow_empty)"
+            "if they were deleted on purpose, run it again with `--allow-empty`"
         )
     report = run.execute()
     gone = [

@@ -100,7 +100,7 @@ def walk(root: Path, *, without: Path | None = None, largest: int = LARGEST_FILE
                 continue
             if not is_folder:
                 yield _look(path, path.relative_to(root).as_posix(), root, largest)
-            elif entry.name not in JUNK_FOLDERS and path != without and not (path / "pyvenv.cfg").exists():
+            elif entry.name not in JUNK_FOLDERS and path != without and not os.path.exists(path / "pyvenv.cfg"):
                 folders.append(path)
         pending.extend(reversed(folders))
 
@@ -115,7 +115,9 @@ def _look(path: Path, name: str, inside: Path, largest: int) -> Found | Unreadab
                 return _skipped(path, name, "a symbolic link to a folder")
         status = path.stat()
     except FileNotFoundError:
-        return _skipped(path, name, "a symbolic link to nothing")
+        if os.path.islink(path):
+            return _skipped(path, name, "a symbolic link to nothing")
+        return Unreadable(path, name, "gone before it could be looked at")
     except (OSError, RuntimeError) as error:
         return Unreadable(path, name, f"cannot be looked at: {getattr(error, 'strerror', None) or error}")
     skip = None

@@ -13,6 +13,7 @@ from thresher.engine.trajectory import Trajectory
 
 MAX_QUERY_CHARACTERS = 8_000
 MIN_CONTEXT_TOKENS = 4_096
+MAX_CONTEXT_TOKENS = 2_000_000
 
 
 class Effort(StrEnum):
@@ -55,7 +56,7 @@ class SearchRequest:
         query: the question, 1 to 8,000 characters.
         max_results: length of the ranked list at most, 1..100.
         max_turns: cap on model calls; None takes the effort's own.
-        max_tokens: size of the context, at least 4,096; None is the engine's budget (32,768 by default).
+        max_tokens: size of the context, 4,096..2,000,000; None is the engine's budget (32,768 by default).
         edits: whether prunes are applied at once or in batches.
         deadline_s: wall-clock limit in seconds; what was found by then is returned.
         filters: metadata filter that every corpus tool call of this search is held to.
@@ -83,9 +84,10 @@ class SearchRequest:
             raise InvalidRequest(f"max_results must lie in 1..100, got {self.max_results}", param="max_results")
         if self.max_turns is not None and self.max_turns < 1:
             raise InvalidRequest(f"max_turns must be at least 1, got {self.max_turns}", param="max_turns")
-        if self.max_tokens is not None and self.max_tokens < MIN_CONTEXT_TOKENS:
+        if self.max_tokens is not None and not MIN_CONTEXT_TOKENS <= self.max_tokens <= MAX_CONTEXT_TOKENS:
             raise InvalidRequest(
-                f"max_tokens must be at least {MIN_CONTEXT_TOKENS:,}, got {self.max_tokens:,}", param="max_tokens"
+                f"max_tokens must lie in {MIN_CONTEXT_TOKENS:,}..{MAX_CONTEXT_TOKENS:,}, got {self.max_tokens:,}",
+                param="max_tokens",
             )
         if self.deadline_s is not None and self.deadline_s <= 0:
             raise InvalidRequest(f"deadline_s must be positive, got {self.deadline_s}", param="deadline_s")

@@ -144,6 +144,8 @@ class SearchEngine:
         policy = self._make_policy(self.collection)
         loop = SearchLoop(session, policy, tools, limits=limits, emit=emit)
         reason = await loop.run()
+        if reason is StopReason.FINISHED and session.could_not_search:
+            reason, loop.error = StopReason.ERROR, session.could_not_search
         results = await asyncio.to_thread(with_pages, rank_results(session), self.collection)
         finish = session.finish
         notices = [_ENDINGS[reason]] if reason in _ENDINGS else []
@@ -162,8 +164,8 @@ class SearchEngine:
             live=session.live,
             returned=tuple(result.id for result in results),
             stop_reason=str(reason),
-            sufficient=None if finish is None else finish.sufficient,
-            justification=None if finish is None else finish.justification,
+            sufficient=None if finish is None or loop.error else finish.sufficient,
+            justification=None if finish is None or loop.error else finish.justification,
             error=loop.error,
         )
         return SearchResult(

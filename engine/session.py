@@ -82,6 +82,8 @@ class Session:
         self.tally = Tally()
         self.warnings: list[str] = []
         self.finish: Finish | None = None
+        self.failures: list[str] = []
+        self.answered = False
         self.turns_without_news = 0
         self._observations: tuple[Observation, ...] = ()
         self._display = Display(self.ledger, self.store, self.budget)
@@ -110,6 +112,11 @@ class Session:
     def over_hard(self) -> bool:
         """Whether only edits and finish are accepted."""
         return self.budget.tier(self.ledger.tokens) is Tier.HARD
+
+    @property
+    def could_not_search(self) -> str | None:
+        """Why nothing could be looked up in the whole search; None if anything could. Not the same as nothing found."""
+        return self.failures[0] if self.failures and not self.answered and not len(self.store) else None
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -193,6 +200,10 @@ class Session:
         self.tally.recoveries += rejected
         self.tally.searches += searches and not rejected
         self.warnings.extend(result.warnings)
+        if result.outcome is Outcome.FAILED:
+            self.failures.append(result.message)
+        elif searches and not rejected:
+            self.answered = True
         reserve = TAIL_TOKENS + calls_after * CALL_TOKENS
         if self.batch is not None:
             self.batch.withdraw(result.restore)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +21,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 PIPE_WIDTH = 160
+STDOUT = "standard output"
 
 
 class ExitCode(IntEnum):
@@ -49,14 +52,70 @@ def err() -> Console:
 
 
 def emit(document: Mapping[str, Any]) -> None:
-    """Print one JSON document on stdout."""
-    text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
+    """Print one JSON document on stdout. Numbers that JSON has no word for (NaN, the infinities) become null."""
+    try:
+        text = _dumps(document, ensure_ascii=False)
+    except ValueError:
+        document = _finite(document)
+        text = _dumps(document, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(document, indent=2, default=str)
+        text = _dumps(document, ensure_ascii=True)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _dumps(document: Any, *, ensure_ascii: bool) -> str:
+    return json.dumps(document, ensure_ascii=ensure_ascii, indent=2, default=str, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key) if isinstance(key, float) else key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+class NamedOutput:
+    """Standard output whose errors say that it is meant: the system names no file where a write fails."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        with _named():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        with _named():
+            self._stream.flush()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, STDOUT) from error  # becomes a BrokenPipeError by its number
+
+
+def abandon(stream: TextIO) -> None:
+    """Give a stream up that cannot be written, or the interpreter would try once more, and complain, as it ends."""
+    with suppress(OSError, ValueError):  # it may be closed, or no file of the system
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, stream.fileno())
+        finally:
+            os.close(null)
 
 
 def note(message: str) -> None:

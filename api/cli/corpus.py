@@ -173,15 +173,18 @@ def _require_paths(paths: list[Path]) -> None:
 
 def summary(name: str) -> dict[str, Any]:
     """One collection as a row; one that cannot be opened says why instead of hiding."""
-    from thresher.corpus.errors import CollectionLocked, CorpusError
+    from thresher.api.errors import explain
+    from thresher.corpus.errors import CollectionLocked
 
     try:
         with open_collection(name) as opened:
             stats = opened.stats()
     except CollectionLocked as error:
         return {"name": name, "locked": True, "state": f"in use by process {error.pid}" if error.pid else "in use"}
-    except CorpusError as error:
-        return {"name": name, "state": f"{error.code}: {error}"}
+    except Exception as error:  # whatever is wrong with one must not hide the others
+        problem = explain(error)
+        code, message = (problem.code, problem.message) if problem else (type(error).__name__, str(error))
+        return {"name": name, "state": f"{code}: {message}"}
     return {
         "name": name,
         "documents": stats.documents,

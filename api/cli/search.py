@@ -102,6 +102,7 @@ def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved:
     """Print a result, warnings on stderr; `brief` shortens the trace."""
     from thresher.api.cli.render import print_results, print_trajectory
     from thresher.api.schema import search_response
+    from thresher.api.traces import trace_path
 
     response = search_response(result, include_trace=with_trace)
     for warning in response.warnings:
@@ -114,7 +115,7 @@ def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved:
         print_trajectory(console, result.trajectory, brief=brief)
         console.print()
     print_results(console, response)
-    if saved and result.trajectory is not None:
+    if saved and trace_path(result.id).is_file():
         note(f"`thresher trace show {result.id}` shows how it was found")
 
 

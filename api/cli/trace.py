@@ -25,11 +25,13 @@ def show(
 ) -> None:
     """Show every turn of a search: queries, what was kept and pruned, receipts, tokens."""
     from thresher.api.cli.render import print_trajectory
-    from thresher.api.traces import find_trace, read_traces
+    from thresher.api.traces import TraceError, find_trace, read_traces
 
     settings(ctx)
     path = find_trace(trace)
     trajectories = list(read_traces(path))
+    if not trajectories:
+        raise TraceError(f"{path} is empty: its search was cut off while saving; `thresher trace ls` lists the others")
     if json:
         emit({"object": "list", "data": [trajectory.model_dump(mode="json") for trajectory in trajectories]})
         return

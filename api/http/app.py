@@ -69,7 +69,7 @@ def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: Policy
         finally:
             watcher.cancel()
         if settings.save_traces:
-            result = await asyncio.to_thread(with_trace_saved, result)
+            result = await asyncio.to_thread(with_trace_saved, result, name_place=False)
         return search_response(result, include_trace=body.include_trace)
 
     app.add_middleware(Guard, api_key=api_key, max_body_bytes=settings.max_body_bytes)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -15,6 +18,8 @@ from thresher.api.errors import ApiError, Problem, explain
 from thresher.corpus.errors import CorpusError
 from thresher.engine.errors import EngineError
 
+logger = logging.getLogger("thresher.api")
+
 INTERNAL = Problem("api_error", "internal_error", "something broke inside the server; its log has the details", 500)
 _HTTP = {
     401: ("authentication_error", "unauthorized"),
@@ -22,6 +27,16 @@ _HTTP = {
     405: ("invalid_request_error", "method_not_allowed"),
     413: ("invalid_request_error", "body_too_large"),
 }
+
+
+_PRIVATE = {
+    "io_error": "the server cannot use its files{reason}; try again later, its log has the details",
+    "storage_full": "the server has no space left; try again when its operator has freed some",
+    "collection_unavailable": "the server cannot use the files of this collection; its log says why",
+    "collection_damaged": "this collection is damaged; the server's log says how to restore it",
+    "collection_locked": "another process on the server has this collection open; try again when it has closed it",
+}
+"""What clients are told where the message proper would name a path of the server."""
 
 
 def error_response(problem: Problem, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -34,7 +49,7 @@ def install_error_handlers(app: FastAPI) -> None:
     """Give every error that can leave a route the one shape."""
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    for kind in (ApiError, CorpusError, EngineError):
+    for kind in (ApiError, CorpusError, EngineError, OSError, sqlite3.OperationalError):
         app.add_exception_handler(kind, _known)
 
 
@@ -43,7 +58,15 @@ def _request_id(request: Request) -> str:
 
 
 async def _known(request: Request, error: Exception) -> Response:
-    return error_response(explain(error) or INTERNAL, _request_id(request))
+    """What some layer or the system raises; where that would name a path, it is for the log and not for a client."""
+    problem = explain(error) or INTERNAL
+    if problem is INTERNAL or problem.code in _PRIVATE:
+        logger.error("request %s failed: %s", _request_id(request), error, exc_info=error)
+    if problem.code in _PRIVATE:
+        reason = getattr(error, "strerror", None)
+        message = _PRIVATE[problem.code].format(reason=f" ({reason})" if reason else "")
+        problem = replace(problem, message=message)
+    return error_response(problem, _request_id(request))
 
 
 async def _http(request: Request, error: Exception) -> Response:

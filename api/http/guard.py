@@ -33,13 +33,18 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def usable_key(api_key: str | None) -> str | None:
+    """The key as clients send it; None where there is none, and a blank one is none."""
+    return (api_key or "").strip() or None
+
+
 def check_bind(host: str, api_key: str | None) -> None:
     """Refuse to serve the network without a key.
 
     Raises:
-        ConfigError: `host` is not a loopback address and there is no key.
+        ConfigError: `host` is not a loopback address and there is no key, or a blank one.
     """
-    if api_key is None and not is_loopback(host):
+    if not usable_key(api_key) and not is_loopback(host):
         raise ConfigError(
             f"refusing to serve on {host} without a key: anyone who reaches it could read every collection; "
             "set THRESHER_API_KEY, or bind 127.0.0.1"
@@ -55,7 +60,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int) -> None:
         self._app = app
-        self._api_key = api_key
+        self._api_key = usable_key(api_key)
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +115,9 @@ class Guard:
     def _has_key(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        return hmac.compare_digest(given.encode("latin-1"), (self._api_key or "").encode())
+        if not given or not self._api_key:
+            return False
+        return hmac.compare_digest(given.encode("latin-1"), self._api_key.encode())
 
     def _too_large(self) -> Problem:
         message = f"the body is larger than the {self._max_body_bytes:,} bytes that this server reads"

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thresher.engine.requests import MAX_QUERY_CHARACTERS, MIN_CONTEXT_TOKENS, Edits, Effort
+from thresher.engine.requests import MAX_CONTEXT_TOKENS, MAX_QUERY_CHARACTERS, MIN_CONTEXT_TOKENS, Edits, Effort
 
 
 class SearchBody(BaseModel):
@@ -19,7 +19,9 @@ class SearchBody(BaseModel):
     sources: list[Literal["corpus", "web"]] | None = Field(None, description="Only corpus for now.")
     effort: Effort | None = Field(None, description="minimal is one hybrid search without a policy.")
     max_results: int | None = Field(None, ge=1, le=100)
-    max_tokens: int | None = Field(None, ge=MIN_CONTEXT_TOKENS, description="Size of the context in tokens.")
+    max_tokens: int | None = Field(
+        None, ge=MIN_CONTEXT_TOKENS, le=MAX_CONTEXT_TOKENS, description="Size of the context in tokens."
+    )
     max_turns: int | None = Field(None, ge=1)
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     filters: dict[str, Any] | None = Field(None, description="Metadata filter; null is no filter.")

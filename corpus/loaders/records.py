@@ -7,6 +7,7 @@ which filters can use. A record without a text field is shown as `key: value` li
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,8 @@ def _flatten(fields: Mapping[str, Any]) -> Iterator[tuple[str, Scalar]]:
             if value.strip():
                 yield normalise(key), normalise(value)
         elif isinstance(value, bool | int | float):
-            yield normalise(key), value
+            # Python reads NaN, Infinity and 1e999, but JSON has no form for them.
+            yield normalise(key), _shown(value) if isinstance(value, float) and not math.isfinite(value) else value
         elif isinstance(value, Mapping):
             stack.extend(
                 (f"{key}.{name}" if key else str(name), inner) for name, inner in reversed(list(value.items()))
@@ -159,4 +161,4 @@ def _flatten(fields: Mapping[str, Any]) -> Iterator[tuple[str, Scalar]]:
 
 
 def _shown(value: Scalar) -> str:
-    return json.dumps(value) if isinstance(value, bool) else str(value)
+    return json.dumps(value) if isinstance(value, bool | float) else str(value)

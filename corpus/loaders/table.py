@@ -36,6 +36,9 @@ def extract_table(data: bytes, *, delimiter: str | None = None) -> Extracted:
     text = normalise(decode(data))
     if not text.strip():
         raise NoText("the file is empty" if not data else "the file holds only whitespace")
+    # The limit is the module's, not the reader's; it is only ever raised, which no other user can notice.
+    if csv.field_size_limit() < _FIELD_LIMIT:
+        csv.field_size_limit(_FIELD_LIMIT)
     rows = _read(text, delimiter or _find_delimiter(text))
     filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
     if not filled:
@@ -54,9 +57,6 @@ def extract_table(data: bytes, *, delimiter: str | None = None) -> Extracted:
 
 
 def _read(text: str, delimiter: str) -> list[list[str]]:
-    # The limit is the module's, not the reader's; it is only ever raised, which no other user can notice.
-    if csv.field_size_limit() < _FIELD_LIMIT:
-        csv.field_size_limit(_FIELD_LIMIT)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         return [[" ".join(cell.split()) for cell in row] for row in reader]
@@ -69,7 +69,11 @@ def _find_delimiter(text: str) -> str:
     sample = "\n".join(text.split("\n", _SAMPLE_ROWS)[:_SAMPLE_ROWS])
     best, best_score = ",", 0.0
     for delimiter in _DELIMITERS:
-        widths = Counter(len(row) for row in csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter) if row)
+        rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+        try:
+            widths = Counter(len(row) for row in rows if row)
+        except csv.Error:  # not with this delimiter
+            continue
         if not widths:
             continue
         width, count = widths.most_common(1)[0]

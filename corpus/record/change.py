@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 from collections.abc import Iterable
 
@@ -54,8 +55,7 @@ class Change:
         connection.execute("INSERT INTO documents_text VALUES (?, ?)", (key, text))
         connection.executemany(
             "INSERT OR REPLACE INTO documents_metadata (name, kind, value, document_key) VALUES (?, ?, ?, ?)",
-            # NaN compares with nothing and SQLite has no form for it; it stays in the metadata that is returned.
-            [(storable(name), *typed_value(value), key) for name, value in document.metadata.items() if value == value],
+            [(storable(name), *typed_value(value), key) for name, value in document.metadata.items()],
         )
         for position, (span, embed_hash, vector) in enumerate(
             zip(prepared.spans, prepared.embed_hashes, prepared.vectors, strict=True)
@@ -132,7 +132,7 @@ def checked(prepared: PreparedDocument, dimension: int) -> PreparedDocument:
     """The document with its vectors in storable form.
 
     Raises:
-        ValueError: spans, hashes and vectors do not fit each other or the dimension.
+        ValueError: spans, hashes and vectors do not fit each other or the dimension, or a number is not finite.
     """
     identifier, length = prepared.document.id, len(prepared.document.text)
     count = len(prepared.spans)
@@ -150,4 +150,10 @@ def checked(prepared: PreparedDocument, dimension: int) -> PreparedDocument:
         raise ValueError(f"document {identifier!r}: a span is empty or lies outside its {length} characters")
     if count and not np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1.0) < _UNIT_TOLERANCE):
         raise ValueError(f"document {identifier!r}: vectors must be finite and of unit length")
+    for name, value in prepared.document.metadata.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(
+                f"document {identifier!r}: metadata {name!r} is {value}, for which JSON has no form: leave it out, "
+                "or give it as text"
+            )
     return PreparedDocument(prepared.document, prepared.spans, prepared.embed_hashes, vectors)

@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from thresher.corpus.errors import CollectionClosed, CollectionDamaged, StorageFull
+from thresher.corpus.access import no_space
+from thresher.corpus.errors import CollectionClosed, CollectionDamaged, CollectionUnavailable
 from thresher.corpus.record.schema import APPLICATION_ID, SCHEMA_VERSION, configure, create_schema
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_REFUSED = {
+    sqlite3.SQLITE_CANTOPEN: "make its directory and files readable and writable for this user, and try again",
+    sqlite3.SQLITE_PERM: "make its directory and files readable and writable for this user, and try again",
+    sqlite3.SQLITE_READONLY: "make its directory and files writable for this user, and try again",
+    sqlite3.SQLITE_IOERR: "check that its disk is mounted, sound and not full, and try again",
+    sqlite3.SQLITE_BUSY: "another program has the database open; close that and try again",
+}
 _IDLE_READERS = 8
 
 
@@ -23,6 +31,7 @@ class Store:
 
         Raises:
             CollectionDamaged: the file is missing, truncated, corrupt, or not a record.
+            CollectionUnavailable: the operating system does not let it be read and written.
         """
         self._path = path
         self._writing = threading.Lock()
@@ -152,9 +161,9 @@ class Store:
             if primary in _DAMAGE:
                 raise CollectionDamaged(_advice(self._path, str(error))) from error
             if primary == sqlite3.SQLITE_FULL:
-                raise StorageFull(
-                    f"no space left for {self._path}: nothing was written; free space and try again"
-                ) from error
+                raise no_space(self._path) from error
+            if primary in _REFUSED:
+                raise CollectionUnavailable(f"{self._path} cannot be used ({error}): {_REFUSED[primary]}") from error
             raise
 
 

@@ -146,7 +146,7 @@ class Tool:
         """Check the arguments of a call and run it; what is wrong with them comes back as a rejected result."""
         try:
             value = json.loads(arguments) if arguments.strip() else {}
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # broken, too deep, or a number too long to be one
             return _rejected(f"The arguments are not valid JSON: {error}. Call again with a JSON object.")
         if not isinstance(value, dict):
             return _rejected(f"The arguments must be a JSON object, not {type(value).__name__}.")

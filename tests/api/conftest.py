@@ -10,6 +10,7 @@ from support import prepare
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document
 from thresher.corpus.embedders import load_embedder
+from thresher.corpus.ingest import ingest
 from thresher.corpus.paths import collection_path
 
 TEXTS = {
@@ -42,6 +43,17 @@ def harbour(harbour_template: Path) -> str:
     """The name of a small closed collection, a copy of the test's own."""
     shutil.copytree(harbour_template, collection_path("harbour"))
     return "harbour"
+
+
+@pytest.fixture
+def pdf_collection(sample_docs: Path, tmp_path: Path) -> str:
+    """The name of a small closed collection of one PDF of three pages and one text file, `note.txt`."""
+    note = tmp_path / "note.txt"
+    note.write_text("A note on the findings of the inquiry.")
+    with Collection.create(collection_path("pages"), load_embedder("wordllama"), name="pages") as collection:
+        report = ingest(collection, [sample_docs / "incidents" / "petrel-inquiry-1980.pdf", note])
+    assert {str(source.status) for source in report.sources} == {"indexed"}
+    return "pages"
 
 
 @pytest.fixture

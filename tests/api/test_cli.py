@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from thresher.api.cli.app import app
+from thresher.api.cli.console import emit
+from thresher.api.cli.search import run_search
 from thresher.corpus.collection import Collection
 from thresher.corpus.paths import collection_path, list_collections
+from thresher.engine.requests import SearchRequest, SearchResult
+from thresher.engine.search import SearchEngine
 
 QUESTION = "Who founded the works that made the engine of the ferry Alma?"
 
@@ -195,7 +202,13 @@ def test_nothing_found_is_insufficient_evidence(harbour: str) -> None:
         (["search", "x", "-c", "A B"], 2, "cannot name a collection"),
         (["search", "x", "--bogus"], 2, "--bogus"),
         (["search"], 2, "question"),
+        (["search", "x", "-c", "harbour", "--deadline", "-1"], 2, "--deadline: input should be greater than 0"),
+        (["search", "x", "-c", "harbour", "--deadline", "inf"], 2, "--deadline: input should be a finite number"),
+        (["search", "x", "-c", "harbour", "--max-tokens", "9" * 20], 2, "--max-tokens: input should be less than or"),
         (["serch", "x"], 2, "serch"),
+        (["--nope", "ls"], 2, "No such option: --nope; see `thresher --help`"),
+        (["trace", "--nope", "ls"], 2, "No such option: --nope; see `thresher trace --help`"),
+        (["--config", "a" * 300, "ls"], 1, f"cannot use {'a' * 300}: File name too long; use a shorter path"),
         (["ls", "-c", "nowhere"], 1, "no collection 'nowhere'"),
         (["rm", "x", "-c", "nowhere"], 1, "no collection 'nowhere'"),
         (["verify", "nowhere"], 1, "no collection 'nowhere'"),
@@ -265,6 +278,46 @@ def test_ls_without_collections() -> None:
     assert Outcome("ls", "--json").json == {"object": "list", "data": []}
     assert "no collections" in Outcome("ls").out
     assert "there is none yet" in Outcome("search", "x").err
+
+
+def test_one_damaged_collection_does_not_hide_the_others(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = collection_path(harbour)
+    for name in ("a-list", "no-record", "odd-lock"):
+        shutil.copytree(good, collection_path(name))
+    (collection_path("a-list") / "manifest.json").write_text("[]")
+    (collection_path("no-record") / "corpus.db").unlink()
+    (collection_path("no-record") / "corpus.db").mkdir()
+    (collection_path("odd-lock") / "lock").unlink(missing_ok=True)
+    (collection_path("odd-lock") / "lock").mkdir()
+    states = {row["name"]: row["state"] for row in Outcome("ls", "--json").json["data"]}
+    assert set(states) == {"a-list", "no-record", "odd-lock", "harbour"}
+    assert [name for name, state in states.items() if state == "ready"] == ["harbour"]
+    assert Outcome("ls").code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/x/lock"), "io_error: cannot use /x/lock: Permission"),
+        (sqlite3.OperationalError("disk I/O error"), "io_error: a database under "),
+        (KeyError("embedder"), "KeyError: 'embedder'"),
+    ],
+)
+def test_ls_shows_whatever_opening_a_collection_raises(
+    harbour: str, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
+) -> None:
+    shutil.copytree(collection_path(harbour), collection_path("broken"))
+    real = Collection.open
+
+    def open_or_fail(path: Path, **rest: Any) -> Collection:
+        if path.name == "broken":
+            raise error
+        return real(path, **rest)
+
+    monkeypatch.setattr(Collection, "open", open_or_fail)
+    broken, ready = Outcome("ls", "--json").json["data"]
+    assert broken["state"].startswith(state)
+    assert ready["state"] == "ready"
 
 
 def test_verify_and_rebuild(harbour: str) -> None:
@@ -355,6 +408,136 @@ def test_terminal_control_characters_never_reach_the_terminal(tmp_path: Path) ->
     assert "[bold]x[/bold]" in outcome.out  # not taken for markup
     assert "\x1b" not in outcome.out + outcome.err
     assert "\x07" not in outcome.out
+
+
+def test_a_home_that_is_no_folder(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THRESHER_HOME", "/dev/null")
+    outcome = Outcome("ingest", notes, "--embedder", "wordllama", "--json")
+    assert outcome.code == 1
+    error = outcome.json["error"]
+    assert "/dev/null/collections" in error["message"]
+    assert "THRESHER_HOME" in error["message"]
+    assert error["message"] in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_file_in_the_place_of_a_collection(notes: Path) -> None:
+    path = collection_path("default")
+    path.parent.mkdir(parents=True)
+    path.write_text("in the way")
+    outcome = Outcome("ingest", notes, "--embedder", "wordllama", "--json")
+    assert outcome.code == 1
+    assert str(path) in outcome.json["error"]["message"]
+    assert "move it away" in outcome.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/h/x"), "cannot use /h/x: No space left on device; free"),
+        (PermissionError(errno.EACCES, "Permission denied", b"/h/x"), "cannot use /h/x: Permission denied; give this"),
+        (OSError(errno.EROFS, "Read-only file system", "/h/x", None, "/h/y"), "cannot use /h/x and /h/y: Read-only"),
+        (OSError("something odd"), "something odd; see that the disk"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), "cannot be used: attempt to write a"),
+    ],
+)
+def test_trouble_of_the_system_is_told_and_no_traceback(
+    harbour: str, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Collection, "open", broken)
+    outcome = Outcome("search", "x", "-c", harbour, "--json")
+    assert outcome.code == 1
+    assert outcome.json["error"]["code"] == "io_error"
+    assert message in outcome.json["error"]["message"]
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_bugs_still_show(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(Collection, "open", broken)
+    with pytest.raises(TimeoutError):
+        Outcome("search", "x", "-c", harbour)
+
+
+def test_json_has_no_bare_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"a": float("nan"), "b": [float("inf"), 1.5], "c": {"d": (-float("inf"), None)}, "e": Path("x")}
+    emit({**document, "sur\udcffrogate": 1})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    shown = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert shown == {"a": None, "b": [None, 1.5], "c": {"d": [None, None]}, "e": "x", "sur\udcffrogate": 1}
+
+
+def test_a_pdf_result_names_its_page(pdf_collection: str) -> None:
+    command = ["search", "findings of the inquiry", "-c", pdf_collection, "--effort", "minimal"]
+    results = Outcome(*command, "--json").json["results"]
+    pages = [result["page"] for result in results if result["document_id"].endswith(".pdf")]
+    assert set(pages) <= {1, 2, 3}
+    assert len(set(pages)) > 1
+    shown = Outcome(*command).out
+    for result in results:
+        page = "" if result["page"] is None else f", page {result['page']}"
+        assert f"{result['document_id']}{page} [{result['start']}:{result['end']}]" in shown
+    assert any(result["page"] is None for result in results)
+
+
+@pytest.mark.parametrize(("flags", "edits"), [([], "immediate"), (["--batch-edits"], "batched")])
+def test_batch_edits_reach_the_engine(
+    harbour: str, monkeypatch: pytest.MonkeyPatch, flags: list[str], edits: str
+) -> None:
+    asked: list[SearchRequest] = []
+
+    def remember(engine: SearchEngine, request: SearchRequest, *, save: bool) -> SearchResult:
+        asked.append(request)
+        return run_search(engine, request, save=save)
+
+    monkeypatch.setattr("thresher.api.cli.search.run_search", remember)
+    assert Outcome("search", QUESTION, "-c", harbour, *flags).code in (0, 3, 4)
+    assert [request.edits for request in asked] == [edits]
+
+
+def test_a_trace_that_cannot_be_saved_only_warns(harbour: str, thresher_home: Path) -> None:
+    traces = thresher_home / "traces"
+    traces.write_text("in the way")
+    outcome = Outcome("search", QUESTION, "-c", harbour, "--json")
+    assert outcome.code in (0, 4)
+    assert outcome.json["results"]
+    assert f"the trace could not be saved to {traces}: File exists" in outcome.json["warnings"]
+    shown = Outcome("search", QUESTION, "-c", harbour)
+    assert f"warning: the trace could not be saved to {traces}" in shown.err
+    assert "trace show" not in shown.err, "there is nothing to show"
+
+
+def test_half_a_trace_is_not_kept(harbour: str, thresher_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, trajectories: object) -> None:
+        path.write_text('{"id": ')
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("thresher.engine.trajectory.append_jsonl", full)
+    outcome = Outcome("search", QUESTION, "-c", harbour, "--json")
+    assert any("No space left on device" in warning for warning in outcome.json["warnings"])
+    assert list((thresher_home / "traces").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_an_empty_trace_is_an_error(thresher_home: Path, content: str) -> None:
+    path = thresher_home / "traces" / "search_1.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    outcome = Outcome("trace", "show", "last", "--json")
+    assert outcome.code == 1
+    assert outcome.json["error"]["code"] == "trace_not_found"
+    assert f"{path} is empty" in outcome.err
+    assert "trace ls" in outcome.err
+    assert Outcome("trace", "show", path).code == 1
 
 
 def test_every_command_takes_json() -> None:

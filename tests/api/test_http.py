@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr, ValidationError
 
 from thresher.api.config import Settings
 from thresher.api.errors import ConfigError
 from thresher.api.http import create_app
 from thresher.api.http.guard import is_loopback
 from thresher.corpus.collection import Collection
+from thresher.corpus.errors import CollectionDamaged, StorageFull
 from thresher.corpus.paths import collection_path
 from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policy import Decision, ToolUse, View
@@ -147,7 +151,9 @@ async def test_filters_are_applied(harbour: str) -> None:
         ({"query": "x", "max_results": 0}, "invalid_field", "max_results"),
         ({"query": "x", "max_results": 101}, "invalid_field", "max_results"),
         ({"query": "x", "max_tokens": 4_095}, "invalid_field", "max_tokens"),
+        ({"query": "x", "max_tokens": 99_999_999_999_999_999_999}, "invalid_field", "max_tokens"),
         ({"query": "x", "max_turns": 0}, "invalid_field", "max_turns"),
+        ({"query": "x", "edits": "sometimes"}, "invalid_field", "edits"),
         ({"query": "x", "deadline_s": 0}, "invalid_field", "deadline_s"),
         ({"query": "x", "collections": []}, "unsupported", "collections"),
         ({"query": "x", "collections": ["harbour", "other"]}, "unsupported", "collections"),
@@ -213,7 +219,8 @@ async def test_only_the_named_collections_are_served(harbour: str) -> None:
 async def test_the_server_owns_what_it_has_opened(harbour: str) -> None:
     async with client(effort="minimal") as http:
         with Collection.open(collection_path(harbour)):
-            check_error(await http.post("/v1/search", json={"query": "yard"}), 409, "collection_locked")
+            response = await http.post("/v1/search", json={"query": "yard"})
+            assert str(collection_path(harbour)) not in check_error(response, 409, "collection_locked")
         answers = await asyncio.gather(*(http.post("/v1/search", json={"query": "yard"}) for _ in range(8)))
         assert {answer.status_code for answer in answers} == {200}
     with Collection.open(collection_path(harbour)):  # given back when the server stops
@@ -240,6 +247,86 @@ async def test_bugs_do_not_leak(harbour: str, caplog: pytest.LogCaptureFixture) 
     message = check_error(response, 500, "internal_error")
     assert "secret" not in message + response.text
     assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/srv/x"), 503, "io_error", "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/srv/x"), 503, "io_error", "Permission denied"),
+        (OSError("odd: /srv/x"), 503, "io_error", "try again later"),
+        (sqlite3.OperationalError("unable to open database file /srv/x"), 503, "io_error", "try again later"),
+        (StorageFull("no space left for /srv/x"), 503, "storage_full", "no space left"),
+        (CollectionDamaged("/srv/x is damaged"), 500, "collection_damaged", "log says how to restore"),
+        (TimeoutError(), 500, "internal_error", "log has the details"),
+    ],
+)
+async def test_trouble_of_the_system_has_the_one_shape_and_names_no_path(
+    harbour: str, caplog: pytest.LogCaptureFixture, error: Exception, status: int, code: str, message: str
+) -> None:
+    def broken(_: Collection) -> ScriptedPolicy:
+        raise error
+
+    with caplog.at_level(logging.ERROR):
+        async with client(policy=broken) as http:
+            response = await http.post("/v1/search", json={"query": "x"})
+    assert message in check_error(response, status, code)
+    assert "/srv" not in response.text
+    assert str(error) in caplog.text
+
+
+async def test_a_file_in_the_place_of_a_collection_names_no_path(harbour: str, thresher_home: Path) -> None:
+    (collection_path(harbour) / "corpus.db").unlink()
+    (collection_path(harbour) / "corpus.db").mkdir()
+    async with client() as http:
+        response = await http.post("/v1/search", json={"query": "x"})
+    assert response.status_code in (500, 503)
+    assert str(thresher_home) not in check_error(response, response.status_code, response.json()["error"]["code"])
+
+
+async def test_a_trace_that_cannot_be_saved_only_warns(harbour: str, thresher_home: Path) -> None:
+    (thresher_home / "traces").write_text("in the way")
+    async with client(policy=scripted) as http:
+        response = await http.post("/v1/search", json={"query": QUESTION})
+    body = response.json()
+    assert (response.status_code, body["status"], body["stop_reason"]) == (200, "completed", "finished")
+    assert [warning for warning in body["warnings"] if "the trace could not be saved: File exists" in warning]
+    assert str(thresher_home) not in response.text
+
+
+@pytest.mark.parametrize(("edits", "prunes"), [({}, "removed"), ({"edits": "immediate"}, "removed")])
+async def test_prunes_are_applied_at_once(harbour: str, edits: dict[str, str], prunes: str) -> None:
+    assert await prune_receipt(edits) == {prunes}
+
+
+async def test_batched_prunes_wait(harbour: str) -> None:
+    assert await prune_receipt({"edits": "batched"}) == {"deferred"}
+
+
+async def prune_receipt(edits: dict[str, str]) -> set[str]:
+    """Which of the two a prune did, by its receipt."""
+    async with client(policy=scripted) as http:
+        body = (await http.post("/v1/search", json={"query": QUESTION, "include_trace": True, **edits})).json()
+    assert body["stop_reason"] == "finished"
+    [receipt] = [
+        observation["receipt"]
+        for turn in body["trajectory"]["turns"]
+        for observation in turn["observations"]
+        if observation["receipt"]
+    ]
+    return {key for key in ("removed", "deferred") if receipt.get(key)}
+
+
+async def test_results_from_a_pdf_name_the_page(pdf_collection: str) -> None:
+    async with client(collection=pdf_collection, effort="minimal") as http:
+        results = (await http.post("/v1/search", json={"query": "findings of the inquiry"})).json()["results"]
+    pages = {result["document_id"]: set() for result in results}
+    for result in results:
+        pages[result["document_id"]].add(result["page"])
+    assert pages.pop("note.txt") == {None}
+    [found] = pages.values()
+    assert found <= {1, 2, 3}
+    assert len(found) > 1
 
 
 async def test_large_bodies_are_refused_unread(harbour: str) -> None:
@@ -269,6 +356,27 @@ async def test_a_key_is_required_where_one_is_set(harbour: str) -> None:
         for right in ({"Authorization": "Bearer s3cret"}, {"authorization": "bearer s3cret"}, {"X-API-Key": "s3cret"}):
             assert (await http.post("/v1/search", json=body, headers=right)).status_code == 200
         assert (await http.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize("blank", ["", " \t"])
+async def test_a_blank_key_is_no_key(harbour: str, blank: str) -> None:
+    with pytest.raises(ValidationError, match="the key is blank"):
+        Settings(api_key=blank)
+    unchecked = Settings.model_construct(host="0.0.0.0", api_key=SecretStr(blank))
+    with pytest.raises(ConfigError, match="THRESHER_API_KEY"):
+        create_app(unchecked)
+
+    app = create_app(Settings.model_construct(api_key=SecretStr(blank)))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://search.example") as http:
+        for header in ({"X-API-Key": blank}, {"Authorization": f"Bearer {blank}"}, {}):
+            check_error(await http.get("/openapi.json", headers=header), 421, "host_not_allowed")
+
+
+async def test_an_empty_header_is_no_key(harbour: str) -> None:
+    async with client(api_key="s3cret") as http:
+        for header in ({"X-API-Key": ""}, {"Authorization": "Bearer "}, {"Authorization": ""}):
+            check_error(await http.get("/openapi.json", headers=header), 401, "unauthorized")
 
 
 async def test_without_a_key_only_local_names_are_answered(harbour: str) -> None:

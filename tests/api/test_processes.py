@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from thresher.api.cli.search import exit_code, run_search
 from thresher.corpus.collection import Collection
@@ -72,6 +73,20 @@ def test_a_reader_that_closes_the_pipe_is_no_error(harbour: str) -> None:
     done = subprocess.run(["bash", "-c", f"{command} | head -c 1"], capture_output=True, text=True, check=False)
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("ls",), ("ls", "--json"), ("--help",), ("ls", "--help"), ("doctor", "--json")])
+def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*THRESHER, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 1
+        assert (
+            done.stderr == "error: cannot use standard output: No space left on device; free some space and try again\n"
+        )
+        silent = subprocess.run([*THRESHER, *arguments], stdout=full, stderr=full, timeout=PATIENCE_S, check=False)
+        assert silent.returncode == 1
 
 
 def test_a_server_owns_its_collections_until_it_stops(harbour: str) -> None:

@@ -59,6 +59,10 @@ def test_a_named_file_replaces_the_one_in_home(thresher_home: Path, tmp_path: Pa
         ('port = "80"', r"port in .*config\.toml: input should be a valid integer, got '80'"),
         ("max_results = 0", "max_results in .*greater than or equal to 1, got 0"),
         ("max_tokens = 100", "max_tokens in .*greater than or equal to 4096"),
+        ("max_tokens = 99999999999999999999", "max_tokens in .*less than or equal to 2000000"),
+        ("deadline_s = inf", "deadline_s in .*finite number"),
+        ('api_key = ""', "api_key in .*the key is blank; it must have at least 1 character"),
+        ('api_key = " \\t"', "api_key in .*the key is blank"),
         ('effort = "huge"', "effort in .*'minimal', 'low', 'medium' or 'high', got 'huge'"),
         ('collection = "A B"', "collection in .*'A B' cannot name a collection"),
         ("save_traces = 1", "save_traces in .*valid boolean"),
@@ -84,6 +88,9 @@ def test_mistakes_in_the_file(thresher_home: Path, text: str, message: str) -> N
         ("THRESHER_PORT", "high", "THRESHER_PORT: input should be a valid integer.*got 'high'"),
         ("THRESHER_PORT", "70000", "THRESHER_PORT: input should be less than or equal to 65535"),
         ("THRESHER_DEADLINE_S", "0", "THRESHER_DEADLINE_S: input should be greater than 0"),
+        ("THRESHER_MAX_TOKENS", "2000001", "THRESHER_MAX_TOKENS: input should be less than or equal to 2000000"),
+        ("THRESHER_API_KEY", "", "THRESHER_API_KEY: the key is blank.*or be left out"),
+        ("THRESHER_API_KEY", "  ", "THRESHER_API_KEY: the key is blank"),
     ],
 )
 def test_mistakes_in_the_environment(variable: str, value: str, message: str) -> None:
@@ -99,6 +106,20 @@ def test_variables_of_others_are_left_alone() -> None:
 def test_a_bad_flag_is_named_as_a_flag() -> None:
     with pytest.raises(ConfigError, match="--max-results: input should be less than or equal to 100"):
         load_settings({"max_results": 101}, environ={})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "flag"), [("deadline_s", -1.0, "--deadline:"), ("max_turns", 0, "--max-turns:")]
+)
+def test_a_flag_goes_by_the_name_it_has(name: str, value: float, flag: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{flag}"):
+        load_settings({name: value}, environ={})
+
+
+def test_a_key_has_no_white_space_around_it() -> None:
+    key = load_settings(environ={"THRESHER_API_KEY": " s3cret\n"}).settings.api_key
+    assert key is not None
+    assert key.get_secret_value() == "s3cret"
 
 
 def test_the_key_is_never_shown() -> None:

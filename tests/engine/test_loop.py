@@ -203,6 +203,8 @@ async def test_bad_calls_are_answered_and_counted(harbour: Collection) -> None:
         turn(
             ToolUse("search_corpus", "{not json"),
             ToolUse("search_corpus", "[1]"),
+            ToolUse("search_corpus", "[" * 20_000),
+            ToolUse("search_corpus", '{"query": ' + "9" * 5_000 + "}"),
             use("search_corpus", quary="ferry"),
             use("search_corpus", query="  "),
             use("grep_corpus", pattern="(unclosed"),
@@ -215,13 +217,13 @@ async def test_bad_calls_are_answered_and_counted(harbour: Collection) -> None:
         finish("c1"),
     )
     observations = trace(result).turns[0].observations
-    assert [o.outcome for o in observations] == ["rejected"] * 9 + ["ok"]
-    assert result.usage.recoveries == 10
+    assert [o.outcome for o in observations] == ["rejected"] * 11 + ["ok"]
+    assert result.usage.recoveries == 12
     assert "valid JSON" in observations[0].message
-    assert "quary" in observations[2].message
-    assert "(unclosed" in observations[4].message or "missing" in observations[4].message
-    assert "nowhere.md" in observations[6].message
-    assert "search_corpus, grep_corpus" in observations[8].message
+    assert "quary" in observations[4].message
+    assert "(unclosed" in observations[6].message
+    assert "nowhere.md" in observations[8].message
+    assert "search_corpus, grep_corpus" in observations[10].message
 
 
 async def test_nothing_found_could_not_search_and_rejected_are_three_things(
@@ -236,6 +238,9 @@ async def test_nothing_found_could_not_search_and_rejected_are_three_things(
 
     monkeypatch.setattr(harbour, "search", breaks)
     failed = await run(harbour, turn(use("search_corpus", query="ferry")), finish(sufficient=False))
+    assert (failed.status, failed.stop_reason, failed.sufficient) == ("failed", StopReason.ERROR, None)
+    builtin = await SearchEngine(harbour).search(SearchRequest("Who built the ferry?"))
+    assert (builtin.status, builtin.sufficient, builtin.justification) == ("failed", None, None)
     observation = trace(failed).turns[0].observations[0]
     assert observation.outcome == "failed"
     assert "Could not search: the index is on fire" in observation.message
@@ -387,6 +392,7 @@ async def test_a_turn_without_calls_is_told_to_call(harbour: Collection) -> None
         ({"query": "x", "max_results": 0}, "max_results"),
         ({"query": "x", "max_turns": 0}, "max_turns"),
         ({"query": "x", "max_tokens": 10}, "max_tokens"),
+        ({"query": "x", "max_tokens": 2_000_001}, "max_tokens"),
         ({"query": "x", "deadline_s": 0}, "deadline_s"),
     ],
 )

@@ -18,7 +18,7 @@ from thresher.engine.policy import Observation
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """A shown chunk. `first` is its fused score under the question itself, 0 when only a later query found it."""
+    """A shown chunk, with its vector and its analyzed terms."""
 
     id: str
     document_id: str
@@ -26,7 +26,6 @@ class Passage:
     text: str
     vector: Vectors
     terms: Terms
-    first: float
 
     @cached_property
     def folded(self) -> str:
@@ -51,10 +50,9 @@ class Passage:
 class Passages:
     """Passages in order of arrival. Pruning the context never touches them."""
 
-    def __init__(self, corpus: Corpus, lexical: Lexical, question: str) -> None:
+    def __init__(self, corpus: Corpus, lexical: Lexical) -> None:
         self._corpus = corpus
         self._lexical = lexical
-        self._question = question
         self._by_id: dict[str, Passage] = {}
         self._fused: dict[str, float] = {}
         self._matrix: Vectors | None = None
@@ -96,7 +94,6 @@ class Passages:
                 text=evidence.text,
                 vector=vector,
                 terms=self._lexical.terms(f"{evidence.title}\n{evidence.text}"),
-                first=evidence.score if evidence.query == self._question else 0.0,
             )
             self._matrix = None
         return len(new)

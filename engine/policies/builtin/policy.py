@@ -19,7 +19,7 @@ from thresher.engine.policies.builtin.lexical import Corpus, Lexical
 from thresher.engine.policies.builtin.links import sentences
 from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.questions import mentions, slots
-from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights, features, match, score, spread
+from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights, features, match, score, spread, trust
 from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
 from thresher.engine.policies.builtin.stopping import THRESHOLD, judge
 from thresher.engine.policy import Decision, ToolUse, View
@@ -29,6 +29,8 @@ HOPS = {Effort.LOW: 1, Effort.MEDIUM: 2, Effort.HIGH: 3}
 """Turns that follow bridges, after the first."""
 TURN_OVERHEAD = 80
 """Tokens that a search takes beside its chunks: the call, the head of its observation, its share of the usage line."""
+
+JUSTIFICATION_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Settings:
     frontier: int = 5
     keep: int = 10
     quotes: int = 3
-    discount: float = 2.0
+    discount: float = 1.0
     rewriting: RewriteSettings = field(default_factory=RewriteSettings)
     weights: RankWeights = field(default_factory=RankWeights)
 
@@ -74,7 +76,7 @@ class BuiltinPolicy:
 
     def _decide(self, view: View) -> Decision:
         if self._root is None or self._passages is None:
-            self._passages = Passages(self._corpus, self._lexical, view.question)
+            self._passages = Passages(self._corpus, self._lexical)
             return self._open(view)
         fresh = self._passages.learn(view.store)
         self._passages.sight(view.observations)
@@ -122,8 +124,8 @@ class BuiltinPolicy:
         """The rewrites whose search confirmed them best; at first, the question."""
         if not self._latest:
             return [root]
-        trust = match(self._latest, passages, self._lexical).trust(self._latest).tolist()
-        order = sorted(zip(trust, self._latest, strict=True), key=lambda pair: -pair[0])
+        trusted = trust(self._latest, match(self._latest, passages, self._lexical)).tolist()
+        order = sorted(zip(trusted, self._latest, strict=True), key=lambda pair: -pair[0])
         return [state for _, state in order[: self._settings.frontier]]
 
     def _outgrown(self, view: View, passages: Passages) -> list[str]:
@@ -143,18 +145,19 @@ class BuiltinPolicy:
 
     def _finish(self, view: View, root: State, passages: Passages) -> Decision:
         if not len(passages):
-            return _finish([], sufficient=False, why="Nothing was found.", missing=[view.question])
+            return _finish([], sufficient=False, why="No search brought a passage.", missing=[view.question])
         ranked = self._ranked(view.question, passages)[: view.max_results]
-        trust = float(match(self._states, passages, self._lexical).trust(self._states).max()) if self._states else 0.0
-        verdict = judge(view.question, root.vector, ranked, trust, self._lexical)
-        why = f"Estimated chance that this evidence is enough: {verdict.score:.2f} (threshold {THRESHOLD:.2f})."
+        fits = match(self._states, passages, self._lexical) if self._states else None
+        best = 0.0 if fits is None else float(trust(self._states, fits).max())
+        verdict = judge(view.question, root.vector, ranked, best, self._lexical)
+        why = f"The evidence scores {verdict.score:.2f} for covering the question (enough from {THRESHOLD:.2f})."
         if self._states:
             why += f" Followed {', '.join(dict.fromkeys(state.bridge for state in self._states))}."
         quotes = {p.id: self._telling_sentence(view.question, p) for p in ranked[: self._settings.quotes]}
         return _finish(
             [passage.id for passage in ranked],
             sufficient=verdict.sufficient,
-            why=why,
+            why=why[:JUSTIFICATION_CHARACTERS],
             missing=list(verdict.missing),
             quotes={i: quote for i, quote in quotes.items() if quote and escape(quote) == quote},
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,19 @@ def test_csv_without_header_numbers_its_columns() -> None:
     assert extract_table(b"1,2\n3,4\n").text == "row: 1\ncolumn 1: 1\ncolumn 2: 2\n\nrow: 2\ncolumn 1: 3\ncolumn 2: 4"
 
 
+def test_csv_with_a_huge_cell_in_a_fresh_process() -> None:
+    before = csv.field_size_limit(131_072)  # what a process starts with
+    try:
+        assert "x" * 200_000 in extract_table(b"a,b\n1," + b"x" * 200_000 + b"\n").text
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_csv_with_a_cell_over_every_limit_fails_with_a_reason() -> None:
+    with pytest.raises(LoaderError, match="rows and columns"):
+        extract_table(b"a,b\n1," + b"x" * (16 * 2**20 + 1) + b"\n")
+
+
 def test_csv_with_a_huge_cell() -> None:
     assert len(extract_table(b"a,b\n1," + b"x" * 1_000_000 + b"\n").text) > 1_000_000
 
@@ -222,6 +236,22 @@ def test_json_list_is_records_and_an_object_is_one_document(tmp_path: Path) -> N
     (single,), _ = records(write(tmp_path / "o.json", '{"id": 3, "server": {"port": 80, "names": ["a", {"b": 1}]}}'))
     assert single.id == "o.json"
     assert single.text == "id: 3\nserver.port: 80\nserver.names.1: a\nserver.names.2.b: 1"
+
+
+def test_numbers_that_json_has_no_form_for_become_text(tmp_path: Path) -> None:
+    line = '{"text": "x", "a": NaN, "b": {"c": -Infinity}, "d": 1e999, "e": [1, NaN], "f": 1.5, "g": 1%s}' % ("0" * 400)
+    for name, content in (("n.jsonl", line), ("n.json", f"[{line}]")):
+        (document,), bad = records(write(tmp_path / name, content))
+        assert not bad
+        assert document.metadata == {
+            "a": "NaN",
+            "b.c": "-Infinity",
+            "d": "Infinity",
+            "e": "1, NaN",
+            "f": 1.5,
+            "g": 10**400,
+        }
+        json.dumps(dict(document.metadata), allow_nan=False)
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2", "[" * 100_000])

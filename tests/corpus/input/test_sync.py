@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from input_files import record, write
@@ -14,7 +15,7 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
 from thresher.corpus.ingest import ingest
 from thresher.corpus.sync import sync
-from thresher.corpus.walk import RootError
+from thresher.corpus.walk import Found, RootError, Unreadable, walk
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_an_empty_root_deletes_nothing_unless_told_so(collection: Collection, do
     before = ids(collection)
     shutil.rmtree(docs)
     docs.mkdir()
-    with pytest.raises(RootError, match="mount"):
+    with pytest.raises(RootError, match=r"mount.*`--allow-empty`"):
         sync(collection, docs)
     assert ids(collection) == before
     assert sync(collection, docs, allow_empty=True).removed == len(before)
@@ -164,6 +165,47 @@ def test_a_folder_that_cannot_be_listed_keeps_its_documents(
     assert [(r.status, r.reason) for r in report.sources if r.id == "sub"] == [
         (Status.FAILED, "cannot list the folder: Permission denied")
     ]
+
+
+def test_what_is_below_a_closed_folder_keeps_its_documents(
+    collection: Collection, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync(collection, docs)
+    before = ids(collection)
+    stat, scandir = os.stat, os.scandir
+
+    def closed(path: Any) -> bool:
+        return isinstance(path, str | Path) and str(path).startswith(str(docs / "sub"))
+
+    def refuse_stat(path: Any, **named: Any) -> os.stat_result:
+        if closed(path) and Path(path).name != "sub":
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **named)
+
+    def refuse_scandir(path: Any) -> Any:
+        if closed(path):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "stat", refuse_stat)
+    monkeypatch.setattr(os, "scandir", refuse_scandir)
+    report = sync(collection, docs)
+    assert ids(collection) == before
+    assert {r.id: r.status for r in report.sources if r.status is not Status.UNCHANGED} == {"sub": Status.FAILED}
+
+
+def test_a_file_that_goes_while_its_folder_is_read(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir
+
+    def slow(path: Path) -> list[os.DirEntry[str]]:
+        entries = list(real(path))
+        (docs / "a.md").unlink(missing_ok=True)
+        return entries
+
+    monkeypatch.setattr(os, "scandir", slow)
+    found = {entry.name: entry for entry in walk(docs)}
+    assert isinstance(found["a.md"], Unreadable)
+    assert isinstance(found["b.md"], Found)
 
 
 def test_a_file_name_that_is_not_utf8_is_mirrored(collection: Collection, docs: Path) -> None:

@@ -1,0 +1,47 @@
+"""What the operating system refuses, said as errors of the corpus."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from thresher.corpus.errors import CollectionUnavailable, CorpusError, StorageFull
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_ELSEWHERE = "or set THRESHER_HOME to a directory that is"
+_ADVICE = {
+    errno.EACCES: f"make it readable and writable for this user, {_ELSEWHERE}",
+    errno.EPERM: f"make it readable and writable for this user, {_ELSEWHERE}",
+    errno.EROFS: f"a collection needs a file system that is writable: mount it so, {_ELSEWHERE}",
+    errno.EEXIST: "something that is not a directory has its place: move that away, or choose another name",
+    errno.ENOTDIR: "something that is not a directory has its place: move that away, or choose another name",
+    errno.EISDIR: "a directory has the place of a file: move it away and try again",
+}
+
+
+@contextmanager
+def accessible(path: Path) -> Iterator[None]:
+    """Turn an OSError met on the files of the collection at `path` into a `CorpusError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(path, error) from error
+
+
+def refusal(path: Path, error: OSError) -> CorpusError:
+    """The `StorageFull` or `CollectionUnavailable` that an OSError amounts to."""
+    if error.errno in _FULL:
+        return no_space(path)
+    where = error.filename or path
+    advice = _ADVICE.get(error.errno or 0, "check the path and the disk, and try again")
+    return CollectionUnavailable(f"the collection at {path} cannot be used ({where}: {error.strerror}): {advice}")
+
+
+def no_space(path: Path) -> StorageFull:
+    """The error of a write that the disk had no room for."""
+    return StorageFull(
+        f"no space left for {path}: this write was not kept, but everything that was acknowledged before it is; "
+        "free space and run the same command again"
+    )
