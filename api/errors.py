@@ -66,6 +66,7 @@ _BY_CODE = {
     "trace_not_found": ("not_found_error", 404),
     "collection_locked": ("conflict_error", 409),
     "collection_mismatch": ("conflict_error", 409),
+    "collection_exists": ("conflict_error", 409),
     "collection_damaged": ("api_error", 500),
     "embedder_error": ("api_error", 502),
     "policy_error": ("api_error", 502),

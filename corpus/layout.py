@@ -89,7 +89,7 @@ def _clear_empty_record(path: Path) -> None:
         if documents or used:
             _restored(path, store)
             raise CollectionExists(
-                f"there is already a collection of {documents} documents at {path}. Its {MANIFEST} was missing and has "
+                f"there is already a collection of {_counted(documents)} at {path}. Its {MANIFEST} was missing and has "
                 "been restored: open it (on the command line, run the same command again), or choose another name"
             )
     for suffix in ("", "-wal", "-shm"):
@@ -106,10 +106,14 @@ def _restored(path: Path, store: Store) -> Manifest:
         with store.read() as connection:
             documents = document_count(connection)
         raise CollectionDamaged(
-            f"{path / MANIFEST} is missing, and {DATABASE}, which holds {documents} documents, does not say what they "
-            f"were embedded with: restore {MANIFEST} from a backup, or move the directory aside "
+            f"{path / MANIFEST} is missing, and {DATABASE}, which holds {_counted(documents)}, does not say what "
+            f"embedded them: restore {MANIFEST} from a backup, or move the directory aside "
             f"(`mv {path} {path}.damaged`) and run `thresher ingest` again"
         ) from error
     manifest = settle_embedder(manifest, store.meta(RECORDED_EMBEDDER), path)
     manifest.write(path)
     return manifest
+
+
+def _counted(documents: int) -> str:
+    return "1 document" if documents == 1 else f"{documents} documents"

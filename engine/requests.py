@@ -89,7 +89,7 @@ class SearchRequest:
                 f"max_tokens must lie in {MIN_CONTEXT_TOKENS:,}..{MAX_CONTEXT_TOKENS:,}, got {self.max_tokens:,}",
                 param="max_tokens",
             )
-        if self.deadline_s is not None and self.deadline_s <= 0:
+        if self.deadline_s is not None and not self.deadline_s > 0:  # also refuses NaN
             raise InvalidRequest(f"deadline_s must be positive, got {self.deadline_s}", param="deadline_s")
 
     @property

@@ -40,10 +40,10 @@ def require_collection(name: str) -> Path:
         CollectionNotFound: there is none; the message lists those that there are.
     """
     from thresher.corpus.errors import CollectionNotFound
-    from thresher.corpus.paths import MANIFEST, collection_path, list_collections
+    from thresher.corpus.paths import collection_path, is_collection, list_collections
 
     path = collection_path(name)
-    if not (path / MANIFEST).is_file():
+    if not is_collection(path):
         known = list_collections()
         hint = f"the known ones are {', '.join(known)}" if known else "there is none yet"
         raise CollectionNotFound(f"there is no collection {name!r}: {hint}; `thresher ingest -c {name} PATH` makes one")
@@ -65,9 +65,9 @@ def open_or_create(name: str, embedder: str | None, default_embedder: str) -> Co
     """
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
-    from thresher.corpus.paths import MANIFEST, collection_path
+    from thresher.corpus.paths import collection_path, is_collection
 
     path = collection_path(name)
-    if (path / MANIFEST).is_file():
+    if is_collection(path):
         return Collection.open(path, embedder=load_embedder(embedder) if embedder else None)
     return Collection.create(path, load_embedder(embedder or default_embedder), name=name)

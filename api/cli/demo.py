@@ -16,8 +16,8 @@ from thresher.api.cli.console import clean, note, out, plural
 if TYPE_CHECKING:
     from thresher.train.tasks import Task
 
-QUESTION = "s07"
-"""The sample question asked by default: a plain search finds only one of its two documents."""
+QUESTION = "s24"
+"""The sample question asked by default: a plain search finds only one of its three documents."""
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def demo(
     from thresher.api.cli.search import exit_code, run_search, show_result
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
-    from thresher.corpus.paths import MANIFEST, collection_path
+    from thresher.corpus.paths import collection_path, is_collection
     from thresher.corpus.sync import sync
     from thresher.engine.requests import SearchRequest
     from thresher.engine.search import SearchEngine
@@ -60,7 +60,7 @@ def demo(
         else:
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thresher-demo-"))) / "demo"
         model = load_embedder(chosen.embedder)
-        exists = (path / MANIFEST).is_file()
+        exists = is_collection(path)
         collection = stack.enter_context(
             Collection.open(path, embedder=model) if exists else Collection.create(path, model, name="demo")
         )

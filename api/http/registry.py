@@ -7,7 +7,7 @@ import asyncio
 from thresher.api.errors import ApiError
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CorpusError
-from thresher.corpus.paths import MANIFEST, collection_path, list_collections
+from thresher.corpus.paths import collection_path, is_collection, list_collections
 from thresher.engine.policies import make_policy
 from thresher.engine.search import PolicyFactory, SearchEngine
 
@@ -51,7 +51,7 @@ class Registry:
             path = collection_path(name)
         except CorpusError as error:
             raise ApiError(422, "invalid_field", f"collections: {error}", param="collections") from error
-        if (self._only and name not in self._only) or not (path / MANIFEST).is_file():
+        if (self._only and name not in self._only) or not is_collection(path):
             known = [known for known in list_collections() if not self._only or known in self._only]
             hint = f"this server has {', '.join(known)}" if known else "this server has none yet"
             message = f"there is no collection {name!r}; {hint}"

@@ -47,7 +47,7 @@ def harbour(harbour_template: Path) -> str:
 
 @pytest.fixture
 def pdf_collection(sample_docs: Path, tmp_path: Path) -> str:
-    """The name of a small closed collection of one PDF of three pages and one text file, `note.txt`."""
+    """The name of a small closed collection of one PDF of four pages and one text file, `note.txt`."""
     note = tmp_path / "note.txt"
     note.write_text("A note on the findings of the inquiry.")
     with Collection.create(collection_path("pages"), load_embedder("wordllama"), name="pages") as collection:

@@ -320,12 +320,12 @@ async def prune_receipt(edits: dict[str, str]) -> set[str]:
 async def test_results_from_a_pdf_name_the_page(pdf_collection: str) -> None:
     async with client(collection=pdf_collection, effort="minimal") as http:
         results = (await http.post("/v1/search", json={"query": "findings of the inquiry"})).json()["results"]
-    pages = {result["document_id"]: set() for result in results}
+    pages: dict[str, set[int | None]] = {result["document_id"]: set() for result in results}
     for result in results:
         pages[result["document_id"]].add(result["page"])
     assert pages.pop("note.txt") == {None}
     [found] = pages.values()
-    assert found <= {1, 2, 3}
+    assert found <= {1, 2, 3, 4}
     assert len(found) > 1
 
 

@@ -75,6 +75,7 @@ def test_a_reader_that_closes_the_pipe_is_no_error(harbour: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("arguments", [("ls",), ("ls", "--json"), ("--help",), ("ls", "--help"), ("doctor", "--json")])
 def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:

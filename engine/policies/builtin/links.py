@@ -10,6 +10,7 @@ from thresher.context import escape
 from thresher.engine.policies.builtin.questions import FUNCTION, mentions
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(])")
+_INSIDE = re.compile(r"(?<=[\w,;)’']\s)[A-Z][^\W_]*")
 _JOINER = re.compile(r"\s+(?:in|at|for|to|and|&|from)\s+")
 _QUALIFIER = re.compile(r"\s*\([^)]*\)\s*$")
 
@@ -41,6 +42,11 @@ class Entity:
     position: int
 
 
+def _capitals_inside(text: str) -> set[str]:
+    """Words that carry a capital where no sentence starts: only these are surely names when they open one."""
+    return set(_INSIDE.findall(text))
+
+
 def entities(title: str, text: str) -> tuple[Entity, ...]:
     """The names of a passage in reading order, its title first, each once.
 
@@ -48,6 +54,7 @@ def entities(title: str, text: str) -> tuple[Entity, ...]:
     with a control string of the prompt in it is none: it would carry a document's words out of their frame.
     """
     bare = bare_title(title)
+    inside = _capitals_inside(text) | set(bare.split())
     found: dict[str, Entity] = {}
 
     def add(name: str, sentence: str, position: int) -> None:
@@ -60,6 +67,8 @@ def entities(title: str, text: str) -> tuple[Entity, ...]:
     for sentence in sentences(text):
         for span in mentions(sentence):
             whole = span.of(sentence)
+            if span.start == 0 and " " not in whole and whole not in inside:
+                continue
             position += 1
             for name in dict.fromkeys((whole, *_JOINER.split(whole))):
                 add(name, sentence, position)

@@ -17,7 +17,7 @@ from support import HashEmbedder, shared_data
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status, Vectors
-from thresher.corpus.errors import CollectionDamaged, EmbedderError
+from thresher.corpus.errors import EmbedderError
 from thresher.corpus.ingest import BATCH_CHUNKS, IngestReport, ingest
 from thresher.corpus.loaders import ParserProcess
 from thresher.corpus.progress import Progress
@@ -250,43 +250,6 @@ def test_large_files_are_skipped_with_a_reason(collection: Collection, docs: Pat
     assert statuses(report)["large.txt"] is Status.SKIPPED
     assert "1 MB" in reason(report, "large.txt")
     assert statuses(report)["large.jsonl"] is Status.INDEXED
-
-
-def test_a_loader_that_fails_unexpectedly_costs_one_file(
-    collection: Collection, docs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(docs / "register.csv", "a,b\n1,2\n")
-
-    def breaks(*arguments: object, **named: object) -> None:
-        raise ZeroDivisionError("nobody thought of this")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("thresher.corpus.loaders.table.extract_table", breaks)
-        found = ingest(collection, [docs])
-    assert [name for name, status in statuses(found).items() if status is not Status.INDEXED] == ["register.csv"]
-    assert "ZeroDivisionError: nobody thought of this" in reason(found, "register.csv")
-    assert "register.csv" in caplog.text
-    assert statuses(ingest(collection, [docs]))["register.csv"] is Status.INDEXED
-
-
-def test_an_error_of_the_collection_is_not_blamed_on_a_file(
-    collection: Collection, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def damaged(*arguments: object) -> None:
-        raise CollectionDamaged("the record cannot be read")
-
-    monkeypatch.setattr(collection, "document_hashes", damaged)
-    with pytest.raises(CollectionDamaged):
-        ingest(collection, [docs])
-
-
-def test_huge_cells_and_odd_numbers_are_ingested(collection: Collection, docs: Path) -> None:
-    write(docs / "huge.csv", "a,b\n1," + "word " * 40_000 + "\n")
-    write(docs / "odd.jsonl", '{"id": "odd", "text": "x", "score": NaN}')
-    assert set(statuses(ingest(collection, [docs])).values()) == {Status.INDEXED}
-    info = collection.document("odd")
-    assert info is not None
-    assert info.metadata == {"score": "NaN"}
 
 
 def test_a_missing_root_is_an_error_before_anything_happens(collection: Collection, docs: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_lost_manifest_is_restored_on_opening(path: Path) -> None:
 
 def test_creating_never_deletes_a_record_with_documents(path: Path) -> None:
     (path / "manifest.json").unlink()
-    with pytest.raises(CollectionExists, match=r"1 documents.*restored"):
+    with pytest.raises(CollectionExists, match=r"1 document at.*restored"):
         Collection.create(path, EMBEDDER)
     assert_whole(path)
 
@@ -69,7 +69,7 @@ def test_a_manifest_lost_for_good_leaves_the_record_alone(path: Path, door: Any)
     manifest = (path / "manifest.json").read_bytes()
     (path / "manifest.json").unlink()
     forget_in_record(path)
-    with pytest.raises(CollectionDamaged, match=r"manifest.json is missing.*1 documents.*backup") as raised:
+    with pytest.raises(CollectionDamaged, match=r"manifest.json is missing.*1 document,.*backup") as raised:
         door(path, embedder=EMBEDDER)
     assert str(path) in str(raised.value)
     (path / "manifest.json").write_bytes(manifest)
