@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from thresher.context import (
@@ -183,16 +183,7 @@ class Session:
         if not (self.batch.due or self.budget.tier(self.ledger.tokens) is not Tier.OK):
             return staged
         flushed = self._count(self.batch.flush(self.ledger))
-        return Receipt(
-            flushed.kind,
-            removed=flushed.removed,
-            unknown=staged.unknown,
-            unchanged=staged.unchanged,
-            protected=staged.protected,
-            tokens_freed=flushed.tokens_freed,
-            tokens_reprefill=flushed.tokens_reprefill,
-            tokens_after=flushed.tokens_after,
-        )
+        return replace(flushed, unknown=staged.unknown, unchanged=staged.unchanged, protected=staged.protected)
 
     def observe(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int, searches: bool) -> Observation:
         """Add one observation, cut to what fits beside the heads of the calls still to come."""
