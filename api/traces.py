@@ -50,11 +50,11 @@ def with_trace_saved(result: SearchResult, *, name_place: bool = True) -> Search
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         append_jsonl(path, [result.trajectory])
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: something in it cannot be written as JSON
         with suppress(OSError):
             path.unlink()  # half a trajectory is none
         place = f" to {path.parent}" if name_place else ""
-        warning = f"the trace could not be saved{place}: {error.strerror or 'the disk failed'}"
+        warning = f"the trace could not be saved{place}: {getattr(error, 'strerror', None) or type(error).__name__}"
         return replace(result, warnings=(*result.warnings, warning))
     return result
 

@@ -30,7 +30,7 @@ class Receipt:
         tokens_freed: sum of the removed blocks.
         tokens_added: sum of the restored blocks and the note.
         tokens_reprefill: tokens of kept blocks behind the first removed one. A prefix cache chains its blocks, so
-            a server computes exactly these again.
+            a server computes these again; several edits between two prompts share one such prefill.
         tokens_after: length of the context after the edit.
     """
 

@@ -54,4 +54,11 @@ class Limits:
         finally:
             for pending in (task, watcher):
                 if pending is not None and not pending.done():
+                    pending.add_done_callback(_retrieve)
                     pending.cancel()
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Look at the outcome of abandoned work, so that asyncio does not report it as never retrieved."""
+    if not future.cancelled():
+        future.exception()

@@ -107,7 +107,13 @@ class SearchLoop:
             waiting = [call for call in waiting if call.id not in results]
         work = [self.tools[call.name].call(call.arguments, self.session) for call in waiting]
         if work:
-            done = await self.limits.within(asyncio.gather(*work))
+            try:
+                done = await self.limits.within(asyncio.gather(*work))
+            except Stopped:
+                for call in turn.calls:  # edits were made: their receipts belong into the record
+                    if call.id in results:
+                        self._show(turn, call, results[call.id], calls_after=len(turn.calls))
+                raise
             results.update(zip((call.id for call in waiting), done, strict=True))
         for number, call in enumerate(turn.calls, 1):
             if call.id not in results:  # it sees what its own turn brought

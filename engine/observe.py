@@ -105,8 +105,9 @@ class Display:
         text = receipt.describe()
         if no_room:
             text += f" No room for {', '.join(no_room)}: prune first."
-        self._ledger.append(self._notice(text + "\n", turn, min(room, WORDS_TOKENS)))
-        return Observation(call, result.outcome, text, shown=receipt.restored, receipt=receipt)
+        words = self._notice(text + "\n", turn, min(room, WORDS_TOKENS))
+        self._ledger.append(words)
+        return Observation(call, result.outcome, words.text.strip(), shown=receipt.restored, receipt=receipt)
 
     def _notice(
         self, text: str, turn: int, room: int, opens: Role | None = None, call: Call | None = None

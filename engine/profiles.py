@@ -26,7 +26,7 @@ class Profile:
 
     Attributes:
         no_news_turns: end after so many turns in a row without a new relevant chunk.
-        max_calls: calls run in one turn at most; more are refused with a notice.
+        max_calls: calls run in one turn at most; the policy is told how many more were not.
     """
 
     name: str = "thresher"

@@ -140,9 +140,9 @@ class Usage:
         prompt_tokens: sum of the prompts of all turns.
         completion_tokens: tokens the policy wrote.
         peak_context_tokens: the longest context.
-        reprefill_tokens: tokens that edits made a prefix cache compute again.
+        reprefill_tokens: tokens that edits made a prefix cache compute again, counted once a turn.
         model_seconds: time spent in the policy; the rest of `seconds` is tools and the loop itself.
-        recoveries: calls that could not be run as written and were answered with an error observation.
+        recoveries: calls that could not be run as written: repaired, refused with an error observation, or dropped.
     """
 
     turns: int = 0

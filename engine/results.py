@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from thresher.context import Evidence
@@ -10,6 +11,8 @@ from thresher.corpus.documents import page_at
 from thresher.corpus.errors import CorpusError
 from thresher.engine.requests import RankedEvidence
 from thresher.engine.session import Session
+
+logger = logging.getLogger(__name__)
 
 
 def rank_results(session: Session) -> tuple[RankedEvidence, ...]:
@@ -56,6 +59,8 @@ def with_pages(results: tuple[RankedEvidence, ...], collection: Collection) -> t
                 texts[result.document_id] = collection.text(result.document_id)
             except CorpusError:  # deleted while the search ran; the evidence itself was kept
                 continue
+            except Exception:  # a page number is not worth losing a finished search
+                logger.exception("cannot tell the pages of %s", result.document_id)
     return tuple(
         replace(result, page=page_at(texts[result.document_id], result.start))
         if result.document_id in texts

@@ -69,7 +69,7 @@ class SearchEngine:
         """Run a search.
 
         Limits, cancellation and a failing policy end it with what was found so far; only a request that cannot be
-        run at all raises.
+        run at all raises, or a policy that cannot be made.
 
         Raises:
             InvalidFilter: `filters` does not follow the grammar.
@@ -144,7 +144,7 @@ class SearchEngine:
         policy = self._make_policy(self.collection)
         loop = SearchLoop(session, policy, tools, limits=limits, emit=emit)
         reason = await loop.run()
-        if reason is StopReason.FINISHED and session.could_not_search:
+        if reason in (StopReason.FINISHED, StopReason.NO_NEW_EVIDENCE) and session.could_not_search:
             reason, loop.error = StopReason.ERROR, session.could_not_search
         results = await asyncio.to_thread(with_pages, rank_results(session), self.collection)
         finish = session.finish
@@ -176,7 +176,7 @@ class SearchEngine:
             stop_reason=reason,
             sufficient=trajectory.sufficient,
             justification=trajectory.justification,
-            missing=() if finish is None else finish.missing,
+            missing=() if finish is None or loop.error else finish.missing,
             usage=Usage(
                 **asdict(session.tally),
                 turns=len(session.turns),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from thresher.context import (
+    Block,
     BlockDraft,
     BlockKind,
     Budget,
@@ -52,7 +53,11 @@ class Tally:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn in the making. `flushed` are receipts of batched edits that were applied during it."""
+    """A turn in the making.
+
+    `flushed` are receipts of batched edits applied during it, `staged_before` what waited in the batch when it began,
+    `dropped` how many calls were too many.
+    """
 
     index: int
     prompt: Prompt
@@ -63,6 +68,8 @@ class Turn:
     calls: tuple[Call, ...] = ()
     observations: list[Observation] = field(default_factory=list)
     flushed: list[Receipt] = field(default_factory=list)
+    staged_before: frozenset[str] = frozenset()
+    dropped: int = 0
 
 
 class Session:
@@ -86,6 +93,7 @@ class Session:
         self.answered = False
         self.turns_without_news = 0
         self._observations: tuple[Observation, ...] = ()
+        self._cached: tuple[Block, ...] = ()
         self._display = Display(self.ledger, self.store, self.budget)
         self.ledger.append(BlockDraft(BlockKind.SYSTEM, profile.system_prompt, opens=Role.SYSTEM))
         self.ledger.append(BlockDraft(BlockKind.TOOLS, _specs_text(self.specs)))
@@ -146,8 +154,10 @@ class Session:
     def begin_turn(self, view: View) -> Turn:
         """Start recording a turn."""
         self.tally.prompt_tokens += view.prompt.tokens
+        self.tally.reprefill_tokens += self._reprefill()
         self.tally.peak_context_tokens = max(self.tally.peak_context_tokens, view.prompt.tokens)
-        return Turn(view.turn, view.prompt, time.perf_counter(), len(self.ledger.events))
+        waiting = frozenset(self.batch.handles) if self.batch else frozenset()
+        return Turn(view.turn, view.prompt, time.perf_counter(), len(self.ledger.events), staged_before=waiting)
 
     def add_decision(self, turn: Turn, decision: Decision) -> bool:
         """Put the policy's words and calls into the context; False when they do not fit."""
@@ -167,22 +177,24 @@ class Session:
         turn.calls = calls
         for draft in drafts:
             self.ledger.append(draft)
+        self._cached = self.ledger.live
         self.tally.completion_tokens += tokens
         self.tally.calls += len(calls)
         self.tally.recoveries += sum(call.name != use.name for call, use in zip(calls, decision.calls, strict=False))
-        if dropped := len(decision.calls) - len(calls):
-            self.tally.recoveries += dropped
-            self.warnings.append(f"turn {turn.index}: {dropped} calls beyond {most} were not run")
+        turn.dropped = len(decision.calls) - len(calls)
+        if turn.dropped:
+            self.tally.recoveries += turn.dropped
+            self.warnings.append(f"turn {turn.index}: {turn.dropped} calls beyond {most} were not run")
         return True
 
     def prune(self, handles: Sequence[str]) -> Receipt:
         """Prune now, or stage when edits are batched and nothing presses."""
         if self.batch is None:
-            return self._count(self.ledger.prune(handles))
+            return self.ledger.prune(handles)
         staged = self.batch.stage(self.ledger, handles)
         if not (self.batch.due or self.budget.tier(self.ledger.tokens) is not Tier.OK):
             return staged
-        flushed = self._count(self.batch.flush(self.ledger))
+        flushed = self.batch.flush(self.ledger)
         return replace(flushed, unknown=staged.unknown, unchanged=staged.unchanged, protected=staged.protected)
 
     def observe(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int, searches: bool) -> Observation:
@@ -192,7 +204,7 @@ class Session:
         self.tally.searches += searches and not rejected
         self.warnings.extend(result.warnings)
         if result.outcome is Outcome.FAILED:
-            self.failures.append(result.message)
+            self.failures.extend(result.warnings or (result.message,))
         elif searches and not rejected:
             self.answered = True
         reserve = TAIL_TOKENS + calls_after * CALL_TOKENS
@@ -202,7 +214,8 @@ class Session:
                 self._flush(turn)
         observation = self._display.add(turn.index, call, result, room=self.room - reserve)
         if self.batch is not None:
-            self.batch.withdraw(observation.repeats)  # found again: it is wanted after all
+            # Found again in a later turn than it was dropped in: it is wanted after all.
+            self.batch.withdraw([i for i in observation.repeats if i in turn.staged_before])
         turn.observations.append(observation)
         return observation
 
@@ -215,6 +228,8 @@ class Session:
             self.ledger.append(BlockDraft(BlockKind.NOTICE, notice, turn=turn.index, opens=Role.USER))
         used = self.ledger.tokens
         lines = [f"[Token usage: {used:,}/{self.budget.total:,}]"]
+        if turn.dropped:
+            lines.append(f"[{turn.dropped} calls beyond {self.profile.max_calls} were not run.]")
         if turn.flushed:
             lines.append(f"[Pruned as a batch: {sum(len(receipt.removed) for receipt in turn.flushed)} chunks.]")
         tier = self.budget.tier(used)
@@ -258,11 +273,24 @@ class Session:
 
     def _flush(self, turn: Turn) -> None:
         if self.batch is not None and self.batch.handles:
-            turn.flushed.append(self._count(self.batch.flush(self.ledger)))
+            turn.flushed.append(self.batch.flush(self.ledger))
 
-    def _count(self, receipt: Receipt) -> Receipt:
-        self.tally.reprefill_tokens += receipt.tokens_reprefill
-        return receipt
+    def _reprefill(self) -> int:
+        """Tokens of the next prompt that a server had computed and must compute again.
+
+        It holds the last prompt and the reply to it. What stands there behind the first block that an edit removed
+        is lost, however many edits there were.
+        """
+        if not self._cached:
+            return 0
+        last = self._cached[-1].seq
+        kept = [block for block in self.ledger.live if block.seq <= last]
+        common = 0
+        for old, new in zip(self._cached, kept, strict=False):
+            if old.seq != new.seq:
+                break
+            common += 1
+        return sum(block.tokens for block in kept[common:])
 
 
 def _specs_text(specs: Sequence[ToolSpec]) -> str:

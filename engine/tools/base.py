@@ -123,7 +123,8 @@ class Tool:
     Attributes:
         arguments: the model that a call's arguments must satisfy; `run` gets an instance of it.
         run: runs one call. It does not raise for a failed provider: the result says so.
-        first: runs before the turn's other calls, because it makes room for them; `last`: after they were shown.
+        first: runs before the turn's other calls, because it makes room for them.
+        last: runs after the results of the calls before it were shown.
         past_hard: may run over the hard limit.
         searches: counts as a search in the usage.
     """
@@ -146,6 +147,7 @@ class Tool:
         """Check the arguments of a call and run it; what is wrong with them comes back as a rejected result."""
         try:
             value = json.loads(arguments) if arguments.strip() else {}
+            json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate could never be written again
         except (ValueError, RecursionError) as error:  # broken, too deep, or a number too long to be one
             return _rejected(f"The arguments are not valid JSON: {error}. Call again with a JSON object.")
         if not isinstance(value, dict):

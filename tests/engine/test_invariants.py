@@ -214,6 +214,32 @@ def test_a_batch_is_applied_past_the_soft_limit_and_reported(harbour: Collection
     assert "Pruned as a batch: 2 chunks" in policy.views[2].prompt.messages[-1]["content"]
 
 
+def test_several_edits_in_one_turn_cost_one_prefill(harbour: Collection) -> None:
+    prunes = tuple(ToolUse("prune_chunks", {"ids": [f"c{n}"]}) for n in range(1, 5))
+    steps = [
+        Decision((ToolUse("read_document", {"doc_id": "long.md"}),)),
+        Decision(prunes),
+        Decision((ToolUse("finish", {"evidence_ids": ["c9"], "sufficient": True}),)),
+    ]
+    result, _ = search(harbour, steps)
+    assert result.trajectory is not None
+    last = result.trajectory.turns[1].observations[-1].receipt
+    assert last is not None
+    assert result.usage.reprefill_tokens == last["tokens_reprefill"] > 0
+
+
+def test_a_batch_keeps_what_its_own_turn_drops_and_finds(harbour: Collection) -> None:
+    query = ToolUse("search_corpus", {"query": "ferry Alma built 1931"})
+    steps = [
+        Decision((query,)),
+        Decision((ToolUse("prune_chunks", {"ids": ["c1"]}), query)),
+        Decision((ToolUse("finish", {"evidence_ids": ["c2"], "sufficient": True}),)),
+    ]
+    result, _ = search(harbour, steps, edits=Edits.BATCHED)
+    assert result.trajectory is not None
+    assert "c1" in result.trajectory.pruned
+
+
 def test_what_is_found_again_leaves_the_batch(harbour: Collection) -> None:
     steps = [
         Decision((ToolUse("search_corpus", {"query": "ferry Alma built 1931"}),)),

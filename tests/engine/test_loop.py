@@ -205,6 +205,7 @@ async def test_bad_calls_are_answered_and_counted(harbour: Collection) -> None:
             ToolUse("search_corpus", "[1]"),
             ToolUse("search_corpus", "[" * 20_000),
             ToolUse("search_corpus", '{"query": ' + "9" * 5_000 + "}"),
+            ToolUse("prune_chunks", '{"ids": ["\\ud800"]}'),
             use("search_corpus", quary="ferry"),
             use("search_corpus", query="  "),
             use("grep_corpus", pattern="(unclosed"),
@@ -217,13 +218,13 @@ async def test_bad_calls_are_answered_and_counted(harbour: Collection) -> None:
         finish("c1"),
     )
     observations = trace(result).turns[0].observations
-    assert [o.outcome for o in observations] == ["rejected"] * 11 + ["ok"]
-    assert result.usage.recoveries == 12
+    assert [o.outcome for o in observations] == ["rejected"] * 12 + ["ok"]
+    assert result.usage.recoveries == 13
     assert "valid JSON" in observations[0].message
-    assert "quary" in observations[4].message
-    assert "(unclosed" in observations[6].message
-    assert "nowhere.md" in observations[8].message
-    assert "search_corpus, grep_corpus" in observations[10].message
+    assert "quary" in observations[5].message
+    assert "(unclosed" in observations[7].message
+    assert "nowhere.md" in observations[9].message
+    assert "search_corpus, grep_corpus" in observations[11].message
 
 
 async def test_nothing_found_could_not_search_and_rejected_are_three_things(
@@ -239,6 +240,9 @@ async def test_nothing_found_could_not_search_and_rejected_are_three_things(
     monkeypatch.setattr(harbour, "search", breaks)
     failed = await run(harbour, turn(use("search_corpus", query="ferry")), finish(sufficient=False))
     assert (failed.status, failed.stop_reason, failed.sufficient) == ("failed", StopReason.ERROR, None)
+    assert failed.warnings == ("Could not search: the index is on fire",)
+    stubborn = await run(harbour, *[turn(use("search_corpus", query=f"ferry {n}")) for n in range(9)], max_turns=9)
+    assert (stubborn.status, stubborn.stop_reason) == ("failed", StopReason.ERROR)
     builtin = await SearchEngine(harbour).search(SearchRequest("Who built the ferry?"))
     assert (builtin.status, builtin.sufficient, builtin.justification) == ("failed", None, None)
     observation = trace(failed).turns[0].observations[0]
@@ -350,6 +354,50 @@ async def test_effort_minimal_is_one_hybrid_search(harbour: Collection) -> None:
     result = await run(harbour, query="founder of the Brask works", effort=Effort.MINIMAL, max_results=3)
     assert result.results[0].document_id == "brask.md"
     assert (len(result.results), result.usage.turns, result.trajectory) == (3, 0, None)
+
+
+async def test_a_deadline_in_the_tools_keeps_the_receipts_of_edits(
+    harbour: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = harbour.search
+    release = threading.Event()
+
+    def waits(query: str, **kwargs: Any) -> Any:
+        if query == "slow":
+            release.wait(20)
+        return search(query, **kwargs)
+
+    monkeypatch.setattr(harbour, "search", waits)
+    cancel = asyncio.Event()
+
+    def prune_and_search(view: View) -> Decision:
+        asyncio.get_running_loop().call_later(0.05, cancel.set)
+        return turn(use("prune_chunks", ids=["c1"]), use("search_corpus", query="slow"))
+
+    engine = SearchEngine(
+        harbour, lambda _: ScriptedPolicy([turn(use("search_corpus", query="ferry")), prune_and_search])
+    )
+    events: list[Event] = []
+    result = await engine.search(SearchRequest("Who?"), on_event=events.append, cancel=cancel)
+    release.set()
+    assert result.stop_reason is StopReason.CANCELLED
+    assert trace(result).pruned == ("c1",)
+    receipt = trace(result).turns[1].observations[0].receipt
+    assert receipt is not None
+    assert receipt["removed"] == ["c1"]
+    assert EventType.CONTEXT_EDITED in [event.type for event in events]
+
+
+async def test_calls_beyond_the_limit_are_named_to_the_policy(harbour: Collection) -> None:
+    seen: list[str] = []
+
+    def look(view: View) -> Decision:
+        seen.append(view.prompt.messages[-1]["content"])
+        return finish("c1")
+
+    result = await run(harbour, turn(*[use("search_corpus", query="ferry")] * 18), look)
+    assert "[2 calls beyond 16 were not run.]" in seen[0]
+    assert result.usage.recoveries == 2
 
 
 async def test_events_tell_the_story_in_order(harbour: Collection) -> None:
