@@ -11,6 +11,7 @@ from thresher.engine.policies.builtin.questions import FUNCTION, mentions
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(])")
 _INSIDE = re.compile(r"(?<=[\w,;)’']\s)[A-Z][^\W_]*")
+_OPENER = re.compile(r"(?:^|\n)[#*>|\s-]*$")
 _JOINER = re.compile(r"\s+(?:in|at|for|to|and|&|from)\s+")
 _QUALIFIER = re.compile(r"\s*\([^)]*\)\s*$")
 
@@ -67,8 +68,8 @@ def entities(title: str, text: str) -> tuple[Entity, ...]:
     for sentence in sentences(text):
         for span in mentions(sentence):
             whole = span.of(sentence)
-            if span.start == 0 and " " not in whole and whole not in inside:
-                continue
+            if " " not in whole and whole not in inside and _OPENER.search(sentence[: span.start]):
+                continue  # the first word of a sentence or heading has a capital whatever it is
             position += 1
             for name in dict.fromkeys((whole, *_JOINER.split(whole))):
                 add(name, sentence, position)
