@@ -32,7 +32,7 @@ from thresher.corpus.lexical.analyzer import ANALYZER_VERSION
 from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.manifest import Manifest
-from thresher.corpus.paths import DATABASE, require_collection
+from thresher.corpus.paths import DATABASE, is_collection, require_collection
 from thresher.corpus.queries import QueryVectors
 from thresher.corpus.record import documents as rows
 from thresher.corpus.record import sources as source_rows
@@ -138,6 +138,11 @@ class Collection:
                 store.close()
             lock.release()
             raise
+
+    @classmethod
+    def open_or_create(cls, path: Path, embedder: Embedder) -> Collection:
+        """Open the collection in `path`, or lay out a new one there; see `open` and `create` for errors."""
+        return cls.open(path, embedder=embedder) if is_collection(path) else cls.create(path, embedder)
 
     @property
     def name(self) -> str:

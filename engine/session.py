@@ -28,6 +28,7 @@ from thresher.engine.observe import Display
 from thresher.engine.policy import Decision, Observation, Outcome, ToolSpec, View
 from thresher.engine.profiles import Profile
 from thresher.engine.requests import Edits, SearchRequest
+from thresher.engine.tokenizers import valid_unicode
 from thresher.engine.tools.base import Finish, Tool, ToolResult
 from thresher.engine.trajectory import CallRecord, ObservationRecord, TurnRecord, canonical_arguments, dump_event
 
@@ -166,7 +167,7 @@ class Session:
             Call(f"t{turn.index}.{number}", _plain_name(use.name), _argument_text(use.arguments))
             for number, use in enumerate(decision.calls[:most], 1)
         )
-        reasoning = _valid_unicode(decision.reasoning)
+        reasoning = valid_unicode(decision.reasoning)
         drafts = [BlockDraft(BlockKind.REASONING, reasoning, turn=turn.index, opens=Role.ASSISTANT)]
         drafts += [BlockDraft(BlockKind.CALL, "", turn=turn.index, call=call) for call in calls]
         turn.decision = Decision(decision.calls, reasoning)
@@ -299,16 +300,11 @@ def _specs_text(specs: Sequence[ToolSpec]) -> str:
 
 def _plain_name(name: str) -> str:
     """Models trained on harmony write `functions.search_corpus`."""
-    return _valid_unicode(name.removeprefix("functions.").strip())
+    return valid_unicode(name.removeprefix("functions.").strip())
 
 
 def _argument_text(arguments: Any) -> str:
-    return _valid_unicode(arguments if isinstance(arguments, str) else canonical_arguments(arguments))
-
-
-def _valid_unicode(text: str) -> str:
-    """Lone surrogates cannot be encoded, so they could be neither sent to a model nor written to a trace."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return valid_unicode(arguments if isinstance(arguments, str) else canonical_arguments(arguments))
 
 
 def _observation_record(observation: Observation) -> ObservationRecord:

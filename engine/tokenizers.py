@@ -8,6 +8,11 @@ from typing import Any
 from thresher.context import TokenCounter
 
 
+def valid_unicode(text: str) -> str:
+    """`text` with lone surrogates replaced: they can be neither counted, sent to a model nor written to a trace."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class O200kCounter:
     """Counts in o200k_base, the base vocabulary of gpt-oss and Context-1.
 
@@ -26,8 +31,8 @@ class O200kCounter:
         """Number of o200k_base tokens; text that looks like a special token counts as plain text."""
         try:
             return len(self._encoding.encode_ordinary(text))
-        except UnicodeEncodeError:  # a lone surrogate, out of badly decoded text
-            return len(self._encoding.encode_ordinary(text.encode("utf-8", "replace").decode("utf-8")))
+        except UnicodeEncodeError:
+            return len(self._encoding.encode_ordinary(valid_unicode(text)))
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thresher.corpus.documents import Status
-from thresher.corpus.paths import home, is_collection
+from thresher.corpus.paths import home
 from thresher.engine.requests import Effort, SearchRequest, SearchResult
 from thresher.train.report import EvalReport, QueryResult, SystemResult
 from thresher.train.tasks import Task, TaskError, load_tasks
@@ -95,11 +95,7 @@ def prepared_collection(
         raise TaskError(f"{directory} is not an evaluation set: it has neither corpus.jsonl nor docs/")
     digest = _file_hash(corpus) if corpus.is_file() else str(folder.resolve())
     path = home() / "eval" / collection_name(directory.resolve().name, digest, embedder)
-    if is_collection(path):
-        collection = Collection.open(path, embedder=load_embedder(embedder))
-    else:
-        collection = Collection.create(path, load_embedder(embedder), name=path.name)
-    with collection:
+    with Collection.open_or_create(path, load_embedder(embedder)) as collection:
         if not corpus.is_file():
             _check(sync(collection, folder, on_progress=on_ingest), folder)
             yield collection

@@ -68,6 +68,6 @@ def open_or_create(name: str, embedder: str | None, default_embedder: str) -> Co
     from thresher.corpus.paths import collection_path, is_collection
 
     path = collection_path(name)
-    if is_collection(path):
-        return Collection.open(path, embedder=load_embedder(embedder) if embedder else None)
-    return Collection.create(path, load_embedder(embedder or default_embedder), name=name)
+    if not embedder and is_collection(path):
+        return Collection.open(path)
+    return Collection.open_or_create(path, load_embedder(embedder or default_embedder))

@@ -44,7 +44,7 @@ def demo(
     from thresher.api.cli.search import exit_code, run_search, show_result
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
-    from thresher.corpus.paths import collection_path, is_collection
+    from thresher.corpus.paths import collection_path
     from thresher.corpus.sync import sync
     from thresher.engine.requests import SearchRequest
     from thresher.engine.search import SearchEngine
@@ -59,11 +59,7 @@ def demo(
             path = collection_path("demo")
         else:
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thresher-demo-"))) / "demo"
-        model = load_embedder(chosen.embedder)
-        exists = is_collection(path)
-        collection = stack.enter_context(
-            Collection.open(path, embedder=model) if exists else Collection.create(path, model, name="demo")
-        )
+        collection = stack.enter_context(Collection.open_or_create(path, load_embedder(chosen.embedder)))
         with progress_bar() as bar:
             report = sync(collection, sample / "docs", on_progress=bar.on_ingest)
         stats = collection.stats()

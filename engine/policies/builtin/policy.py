@@ -130,7 +130,8 @@ class BuiltinPolicy:
 
     def _outgrown(self, view: View, passages: Passages) -> list[str]:
         """Every live chunk but the few that rank best by what is known now."""
-        ranked = [passage.id for passage in self._ranked(view.question, passages)]
+        fits = match(self._states, passages, self._lexical)
+        ranked = [passage.id for passage in self._ranked(view.question, fits, passages)]
         live = set(view.live_tokens)
         return [i for i in ranked if i in live][self._settings.keep :]
 
@@ -146,9 +147,9 @@ class BuiltinPolicy:
     def _finish(self, view: View, root: State, passages: Passages) -> Decision:
         if not len(passages):
             return _finish([], sufficient=False, why="No search brought a passage.", missing=[view.question])
-        ranked = self._ranked(view.question, passages)[: view.max_results]
-        fits = match(self._states, passages, self._lexical) if self._states else None
-        best = 0.0 if fits is None else float(trust(self._states, fits).max())
+        fits = match(self._states, passages, self._lexical)
+        ranked = self._ranked(view.question, fits, passages)[: view.max_results]
+        best = float(trust(self._states, fits).max()) if self._states else 0.0
         verdict = judge(view.question, root.vector, ranked, best, self._lexical)
         why = f"The evidence scores {verdict.score:.2f} for covering the question (enough from {THRESHOLD:.2f})."
         if self._states:
@@ -162,8 +163,8 @@ class BuiltinPolicy:
             quotes={i: quote for i, quote in quotes.items() if quote and escape(quote) == quote},
         )
 
-    def _ranked(self, question: str, passages: Passages) -> list[Passage]:
-        table: Floats = features(question, self._clauses, self._states, passages, self._lexical)
+    def _ranked(self, question: str, fits: Floats, passages: Passages) -> list[Passage]:
+        table: Floats = features(question, self._clauses, self._states, fits, passages, self._lexical)
         scores = score(table, self._settings.weights).tolist()
         return spread(passages.all, scores, self._settings.discount)
 

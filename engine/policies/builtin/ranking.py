@@ -66,6 +66,8 @@ def match(states: Sequence[State], passages: Passages, lexical: Lexical) -> Floa
 
     Cosine, and more where the passage names the bridge and covers the rewrite's words.
     """
+    if not states:
+        return np.zeros((0, len(passages)))
     fits = (np.stack([state.vector for state in states]) @ passages.matrix.T).astype(np.float64)
     for i, state in enumerate(states):
         bridge, wanted = fold(state.bridge), lexical.content(state.text)
@@ -90,9 +92,14 @@ def reciprocal_rank(scores: Floats) -> Floats:
 
 
 def features(
-    question: str, clauses: Sequence[Clause], states: Sequence[State], passages: Passages, lexical: Lexical
+    question: str,
+    clauses: Sequence[Clause],
+    states: Sequence[State],
+    fits: Floats,
+    passages: Passages,
+    lexical: Lexical,
 ) -> Floats:
-    """Shape (passages, 7), columns in the order of `RankWeights`."""
+    """Shape (passages, 7), columns in the order of `RankWeights`; `fits` is what `match` gave for the states."""
     wanted, asked = lexical.content(question), fold(question)
     zero = np.zeros(len(passages))
     coverage = np.array([lexical.coverage(wanted, p.terms) for p in passages.all])
@@ -107,7 +114,6 @@ def features(
     rewrite = hits = zero
     parent = zero.copy()
     if states:
-        fits = match(states, passages, lexical)
         rank = reciprocal_rank(fits)
         rewrite = rank.max(axis=0)
         hits = np.log1p((rank >= NEAR_TOP).sum(axis=0))
