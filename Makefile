@@ -13,7 +13,7 @@ export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
-.PHONY: help setup demo test lint package typecheck unit test-slow demo-package bench clean
+.PHONY: help setup demo test lint package typecheck unit test-slow demo-package bench bench-scale clean
 
 help:
 	@echo "make setup      create $(VENV) and install Thresher with the development tools"
@@ -21,6 +21,7 @@ help:
 	@echo "make test       lint, type check and the fast tests"
 	@echo "make test-slow  crash loops and other long tests"
 	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
+	@echo "make bench-scale TEXTS=DIR KEEP=DIR   100,000 passages beside bare indexes (CHUNKS=\"100000 1000000\" for more)"
 
 setup: $(INSTALLED)
 
@@ -59,6 +60,13 @@ demo-package: package
 
 bench: setup
 	$(BIN)/python benchmarks/search_latency.py --chunks $(CHUNKS)
+
+bench-scale: CHUNKS := $(if $(filter command line,$(origin CHUNKS)),$(CHUNKS),100000)
+bench-scale: setup
+	@test -n "$(TEXTS)" && test -n "$(KEEP)" || { echo "name TEXTS=DIR (corpus.jsonl files) and KEEP=DIR" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	$(BIN)/python benchmarks/scale.py --texts $(TEXTS) --keep $(KEEP) --chunks $(CHUNKS) \
+		--json $(KEEP)/scale.json --plots benchmarks/plots
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

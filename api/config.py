@@ -11,20 +11,40 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from thresher.api.errors import ConfigError
+from thresher.corpus.backends import CHILD, IN_PROCESS, load_backends
+from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.paths import collection_path, home
+from thresher.corpus.retrieval.ranking import MAX_DEPTH, MIN_DEPTH, RRF, Ranking, load_ranking
 from thresher.engine.requests import MAX_CONTEXT_TOKENS, MIN_CONTEXT_TOKENS, Effort
 
+T = TypeVar("T")
+
+AUTO = "auto"
+"""The setting `chroma` that leaves the choice to the face: see `Settings.chroma_spec`."""
+
 PREFIX = "THRESHER_"
-OTHER_VARIABLES = frozenset({"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_TEST_DATA"})
+OTHER_VARIABLES = frozenset(
+    {"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_RERANK_KEY", "THRESHER_TEST_DATA"}
+)
 """Variables with our prefix that are read elsewhere and are no settings."""
 
 API_KEY = PREFIX + "API_KEY"
@@ -48,8 +68,50 @@ def _api_key(key: SecretStr) -> SecretStr:
     return SecretStr(stripped)
 
 
+def _chroma(spec: str) -> str:
+    if spec != AUTO:
+        _accepted(lambda: load_backends(spec))
+    return spec
+
+
+def _chunker(spec: str) -> str:
+    return _accepted(lambda: load_chunker(spec)).version
+
+
+def _fusion(fusion: str) -> str:
+    _accepted(lambda: Ranking(fusion))
+    return fusion
+
+
+def _near_duplicates(value: Any) -> bool | float:
+    """Off, on with the measured threshold, or on with a threshold of one's own."""
+    if isinstance(value, bool):
+        return value
+    if value in _SWITCH:
+        return _SWITCH[value]
+    try:
+        share = float(value)
+        _accepted(lambda: Ranking(near_duplicates=share))
+    except (TypeError, ValueError):
+        raise ValueError("must be on, off, or a share of a passage above 0 and up to 1") from None
+    return share
+
+
+def _accepted(make: Callable[[], T]) -> T:
+    """What `make` returns; what the corpus refuses becomes a ValueError."""
+    try:
+        return make()
+    except CorpusError as error:
+        raise ValueError(str(error)) from error
+
+
+_SWITCH = {"on": True, "off": False}
 CollectionName = Annotated[str, AfterValidator(_collection_name)]
 ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
+ChromaSpec = Annotated[str, AfterValidator(_chroma)]
+ChunkerSpec = Annotated[str, AfterValidator(_chunker)]
+Fusion = Annotated[str, AfterValidator(_fusion)]
+NearDuplicates = Annotated[bool | float, PlainValidator(_near_duplicates)]
 
 
 class Settings(BaseModel):
@@ -59,6 +121,13 @@ class Settings(BaseModel):
 
     collection: CollectionName = Field("default", description="collection used by default")
     embedder: str = Field("minilm", min_length=1, description="embedder of new collections")
+    chunker: ChunkerSpec = Field(CHUNKER_VERSION, description="how new collections cut texts into passages")
+    ocr: bool = Field(False, description="read pictures and scanned pages too")
+    chroma: ChromaSpec = Field(AUTO, description="where dense indexes live; auto: a child of the server, or in-process")
+    fusion: Fusion = Field(RRF, description="how dense search and BM25 are fused: rrf, tuned or convex:ALPHA")
+    near_duplicates: NearDuplicates = Field(False, description="collapse near-duplicates: on, off or a share")
+    reranker: str | None = Field(None, min_length=1, description="model that reads and reorders the first passages")
+    rerank_depth: int = Field(MAX_DEPTH, ge=MIN_DEPTH, le=MAX_DEPTH, description="passages that the reranker reads")
     policy: str = Field("builtin", min_length=1, description="what decides the next turn of a search")
     effort: Effort = Field(Effort.MEDIUM, description="how hard to search")
     max_results: int = Field(10, ge=1, le=100, description="passages returned at most")
@@ -74,6 +143,30 @@ class Settings(BaseModel):
     port: int = Field(8420, ge=0, le=65_535, description="port that the server binds; 0: any free one")
     api_key: ApiKey | None = Field(None, description="key that HTTP clients must send")
     max_body_bytes: int = Field(1_048_576, ge=1_024, description="largest request body that the server reads")
+
+    def chroma_spec(self, *, serving: bool) -> str:
+        """Where dense indexes live. A server has Chroma in a child, which it restarts when it dies."""
+        if self.chroma != AUTO:
+            return self.chroma
+        return CHILD if serving else IN_PROCESS
+
+    def ranking(self) -> Ranking:
+        """How searches rank. The same settings share one reranker in a process.
+
+        Raises:
+            RerankError: there is no such reranker.
+        """
+        return shared_ranking(self.fusion, self.near_duplicates, self.reranker, self.rerank_depth)
+
+
+@lru_cache(maxsize=8, typed=True)  # True and 1.0 are equal, but not the same here
+def shared_ranking(fusion: str, near_duplicates: bool | float, reranker: str | None, depth: int) -> Ranking:
+    """A ranking from settings; asked for again it is the same one, with a model that is loaded already.
+
+    Raises:
+        RerankError: there is no such reranker.
+    """
+    return load_ranking(fusion=fusion, near_duplicates=near_duplicates, reranker=reranker, depth=depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +260,11 @@ def _check(name: str, value: Any, where: str, *, strict: bool = False) -> Any:
             return adapter.validate_json(json.dumps(value, default=str), strict=True)
         return adapter.validate_python(value)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        shown = "" if name in ("api_key", "collection") else f", got {value!r}"
-        raise ConfigError(f"{where}: {detail[0].lower()}{detail[1:]}{shown}") from None
+        said = error.errors(include_url=False)[0]["msg"]
+        detail = said.removeprefix("Value error, ")
+        if detail == said:  # pydantic's own words, which do not show the value
+            detail = f"{said[0].lower()}{said[1:]}{'' if name == 'api_key' else f', got {value!r}'}"
+        raise ConfigError(f"{where}: {detail}") from None
 
 
 def _nearest(key: str, valid: Iterable[str]) -> str:

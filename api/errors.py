@@ -27,16 +27,25 @@ class ApiError(Exception):
         status: HTTP status code.
         type: class of the error, `invalid_request_error` unless said otherwise.
         param: the request field at fault.
+        retry_after_s: seconds after which it is worth another try, if that is known.
     """
 
     def __init__(
-        self, status: int, code: str, message: str, *, type: str = "invalid_request_error", param: str | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.type = type
         self.param = param
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,15 @@ class Problem:
         return {"error": {"type": self.type, "code": self.code, "message": self.message, "param": self.param, **extra}}
 
 
+class RemoteError(Exception):
+    """A server could not do what this process asked of it; carries the problem as the server told it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+        self.code = problem.code
+
+
 _BY_CODE = {
     "collection_not_found": ("not_found_error", 404),
     "document_not_found": ("not_found_error", 404),
@@ -68,6 +86,14 @@ _BY_CODE = {
     "collection_mismatch": ("conflict_error", 409),
     "collection_exists": ("conflict_error", 409),
     "collection_damaged": ("api_error", 500),
+    "unknown_chunker": ("invalid_request_error", 422),
+    "reindex_refused": ("conflict_error", 409),
+    "transfer_error": ("invalid_request_error", 422),
+    "invalid_labels": ("invalid_request_error", 422),
+    "invalid_ranking": ("invalid_request_error", 422),
+    "root_unreadable": ("invalid_request_error", 422),
+    "rerank_error": ("api_error", 502),
+    "dense_index_unreachable": ("api_error", 503),
     "embedder_error": ("api_error", 502),
     "policy_error": ("api_error", 502),
     "search_timeout": ("api_error", 504),
@@ -85,6 +111,8 @@ _PARAM_BY_CODE = {"invalid_query": "query", "invalid_filter": "filters"}
 
 def explain(error: BaseException) -> Problem | None:
     """The problem behind an error that some layer raises on purpose, or that the system raises; None for a bug."""
+    if isinstance(error, RemoteError):
+        return error.problem
     if isinstance(error, ApiError):
         return Problem(error.type, error.code, str(error), error.status, error.param)
     if (trouble := _io_trouble(error)) is not None:

@@ -35,7 +35,8 @@ class CitationModel(SpanModel):
 class ResultModel(_Model):
     """One passage, best first; `start` and `end` are character offsets of `text` in the document.
 
-    `page` is the page of a PDF that it starts on, from 1.
+    `page` is the page of a PDF that it starts on, from 1. `rerank` is the reranker's own score, where one read it;
+    `duplicates` are the ids of passages that were left out because nearly all they say stands in this one.
     """
 
     id: str
@@ -47,6 +48,8 @@ class ResultModel(_Model):
     end: int
     page: int | None
     score: float
+    rerank: float | None = None
+    duplicates: list[str] = []
     spans: list[SpanModel]
     metadata: dict[str, str | int | float | bool]
     source: Literal["corpus", "web"]
@@ -108,6 +111,8 @@ def _result(item: RankedEvidence) -> dict[str, Any]:
         "end": item.end,
         "page": item.page,
         "score": item.score,
+        "rerank": item.rerank,
+        "duplicates": list(item.duplicates),
         "spans": [{"start": span.start, "end": span.end, "text": span.text} for span in item.spans],
         "metadata": dict(item.metadata),
         "source": item.source,

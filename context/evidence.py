@@ -20,6 +20,8 @@ class Evidence:
         query: the query or pattern that first surfaced it.
         score: its score in that query's ranking; `dense` and `bm25` are the parts it was fused from.
         rank: its place in that query's full ranking, from 0.
+        rerank: what a reranker gave it there; None if none read it.
+        duplicates: chunk ids that were left out there, because nearly all they say stands in this one.
     """
 
     id: str
@@ -39,6 +41,8 @@ class Evidence:
     dense: float | None = None
     bm25: float | None = None
     rank: int = 0
+    rerank: float | None = None
+    duplicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

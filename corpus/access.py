@@ -39,6 +39,32 @@ def refusal(path: Path, error: OSError) -> CorpusError:
     return CollectionUnavailable(f"the collection at {path} cannot be used ({where}: {error.strerror}): {advice}")
 
 
+@contextmanager
+def building(index: str) -> Iterator[None]:
+    """Turn whatever building a derived index meets into a `CorpusError`: the engines raise what they like."""
+    try:
+        yield
+    except CorpusError:
+        raise
+    except Exception as error:
+        if is_full(error):
+            raise StorageFull(
+                f"no space left to build the {index} index anew: nothing was lost, and the one that was there stays in "
+                "use; free space and run the same command again"
+            ) from error
+        raise CorpusError(
+            f"the {index} index could not be built anew ({error}): nothing was lost, and the one that was there stays "
+            "in use; run `thresher verify`"
+        ) from error
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an error, of whatever engine, says that the disk is full."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    return any(words in str(error) for words in ("No space left", "disk is full", "Disk quota exceeded"))
+
+
 def no_space(path: Path) -> StorageFull:
     """The error of a write that the disk had no room for."""
     return StorageFull(

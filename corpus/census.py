@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from thresher.corpus.info import CollectionStats
+from thresher.corpus.errors import CorpusError
+from thresher.corpus.info import CollectionStats, IndexBeside
 from thresher.corpus.lexical.managed import ManagedLexical
-from thresher.corpus.manifest import Manifest
+from thresher.corpus.manifest import Manifest, read_manifest
+from thresher.corpus.paths import NEXT, PREVIOUS, is_collection
 from thresher.corpus.record.documents import chunk_count, document_count
 from thresher.corpus.record.oplog import last_seq
 from thresher.corpus.record.sources import count_by_status
@@ -34,8 +36,25 @@ def take_stats(
             pending=max(newest - own.applied_seq for own in progress.values()),
             dense=backend,
             dense_reason=reason,
-            faults=tuple(f"{name}: {own.fault}" for name, own in progress.items() if own.fault),
+            faults=tuple(
+                f"{name}: {fault}"
+                for name, fault in (("lexical", lexical.progress.fault), ("dense", dense.fault))
+                if fault
+            ),
+            chunker=manifest.chunker,
+            next=_beside(path / NEXT),
+            previous=_beside(path / PREVIOUS),
         )
+
+
+def _beside(side: Path) -> IndexBeside | None:
+    if not is_collection(side):
+        return None
+    try:
+        manifest = read_manifest(side)
+    except CorpusError:
+        return IndexBeside(None, None, _bytes_under(side))
+    return IndexBeside(manifest.embedder.spec, manifest.chunker, _bytes_under(side))
 
 
 def _bytes_under(path: Path) -> int:

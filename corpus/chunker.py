@@ -17,12 +17,18 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from thresher.corpus.documents import Span
+from thresher.corpus.errors import UnknownChunker
 
 CHUNKER_VERSION = "structure-1"
+"""The chunker of new collections; a manifest records which one a collection has (see `load_chunker`)."""
+
 TARGET_TOKENS = 200
 MAX_TOKENS = 256
+SMALLEST_TARGET, LARGEST_TARGET = 16, 8192
+CHOICES = f"{CHUNKER_VERSION}, {CHUNKER_VERSION}:TOKENS (from {SMALLEST_TARGET} to {LARGEST_TARGET})"
 
 # Whitespace longer than this is a break by itself: a passage must not carry a megabyte of blanks.
 LONGEST_GAP = 512
@@ -83,6 +89,53 @@ class _Atoms:
     end: array[int]
     weight: array[int]
     breaks: bytearray  # breaks[i]: the break before atom i
+
+
+class Chunker(Protocol):
+    """Cuts texts into passages. Deterministic, thread-safe, and can be pickled."""
+
+    @property
+    def version(self) -> str:
+        """The spec that gives this chunker again, in its one canonical form; what a manifest records."""
+
+    def __call__(self, text: str) -> list[Span]:
+        """The passages of a text, in order, as character offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructureChunker:
+    """`chunk_text` with fixed sizes, in estimated tokens."""
+
+    target_tokens: int = TARGET_TOKENS
+    max_tokens: int = MAX_TOKENS
+
+    @property
+    def version(self) -> str:
+        """`structure-1`, or `structure-1:TARGET` for a target that is not the default."""
+        return CHUNKER_VERSION if self.target_tokens == TARGET_TOKENS else f"{CHUNKER_VERSION}:{self.target_tokens}"
+
+    def __call__(self, text: str) -> list[Span]:
+        """See `chunk_text`."""
+        return chunk_text(text, target_tokens=self.target_tokens, max_tokens=self.max_tokens)
+
+
+def load_chunker(spec: str) -> Chunker:
+    """The chunker that `spec` names: `structure-1`, or `structure-1:TOKENS` for passages of about that size.
+
+    The longest passage grows with the target (by 28 %, as 200 to 256). What an embedder reads of a passage is its own
+    limit: MiniLM ignores all beyond 256 word pieces, so larger targets are for models with a longer window.
+
+    Raises:
+        UnknownChunker: this release has no such chunker; the message lists the choices.
+    """
+    name, colon, size = spec.partition(":")
+    if name == CHUNKER_VERSION and not colon:
+        return StructureChunker()
+    if name == CHUNKER_VERSION and size.isascii() and size.isdigit() and len(size) <= 6:
+        target = int(size)
+        if SMALLEST_TARGET <= target <= LARGEST_TARGET:
+            return StructureChunker(target, -(-target * MAX_TOKENS // TARGET_TOKENS))
+    raise UnknownChunker(f"unknown chunker {spec!r}; choose one of: {CHOICES}")
 
 
 def chunk_text(text: str, *, target_tokens: int = TARGET_TOKENS, max_tokens: int = MAX_TOKENS) -> list[Span]:

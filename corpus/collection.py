@@ -20,96 +20,130 @@ from types import TracebackType
 import numpy as np
 
 from thresher.corpus.access import accessible
+from thresher.corpus.backends import DEFAULT_BACKENDS, Backends
 from thresher.corpus.census import take_stats
-from thresher.corpus.documents import Chunk, Hit, PreparedDocument, Source, Vectors
+from thresher.corpus.chunker import CHUNKER_VERSION, Chunker, load_chunker
+from thresher.corpus.documents import Hit, PreparedDocument, Source, Vectors
 from thresher.corpus.embedders.base import Embedder
-from thresher.corpus.errors import CollectionClosed, CorpusError, DocumentNotFound, InvalidQuery
+from thresher.corpus.errors import CollectionClosed, CorpusError, InvalidQuery
 from thresher.corpus.filters import Filter
-from thresher.corpus.grep import grep
-from thresher.corpus.info import CollectionStats, DocumentInfo, RebuildReport, VerifyReport
+from thresher.corpus.grep.match import GrepMemory, grep
+from thresher.corpus.info import CollectionStats, RebuildReport, VerifyReport
 from thresher.corpus.layout import lay_out, open_record
 from thresher.corpus.lexical.analyzer import ANALYZER_VERSION
 from thresher.corpus.lexical.managed import ManagedLexical
+from thresher.corpus.lifecycle.verify import find_problems
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.manifest import Manifest
 from thresher.corpus.paths import DATABASE, is_collection, require_collection
-from thresher.corpus.queries import QueryVectors
+from thresher.corpus.reads import RecordReads
 from thresher.corpus.record import documents as rows
 from thresher.corpus.record import sources as source_rows
+from thresher.corpus.record.batch import Put, Step, apply_steps, checked_steps
 from thresher.corpus.record.change import Change, checked
 from thresher.corpus.record.oplog import prune_tombstones, save_progress
 from thresher.corpus.record.store import Store
-from thresher.corpus.search import HybridSearch
+from thresher.corpus.retrieval.queries import QueryVectors
+from thresher.corpus.retrieval.ranking import PLAIN, Ranking, Warn
+from thresher.corpus.retrieval.search import Candidates, HybridSearch
+from thresher.corpus.vectors.base import IndexUnreachable
 from thresher.corpus.vectors.managed import EXACT_BELOW, ManagedDense
-from thresher.corpus.verify import find_problems
+from thresher.corpus.vectors.residence import collection_id
 
 logger = logging.getLogger(__name__)
 
-_DOCUMENTS_PAGE = 500
 _BULK_CHUNKS = 1_000
 
 
-class Collection:
+class Collection(RecordReads):
     """Thread-safe. Reads see a consistent snapshot; writes are durable when they return."""
 
     def __init__(
-        self, path: Path, embedder: Embedder, manifest: Manifest, lock: DirectoryLock, store: Store, exact_below: int
+        self,
+        path: Path,
+        embedder: Embedder,
+        manifest: Manifest,
+        lock: DirectoryLock,
+        store: Store,
+        exact_below: int,
+        backends: Backends,
     ) -> None:
         """Use `create` or `open`."""
         self.path = path
         self.embedder = embedder
         self.manifest = manifest
+        self.backends = backends
         self._lock = lock
         self._writing = threading.RLock()
         self._closed = False
         self._bulk = 0
         self._unfollowed = 0
         self._query_vectors = QueryVectors(embedder)
+        self._grep_memory = GrepMemory(store)
         self._store = store
         try:
             with self._store.write() as connection:
                 prune_tombstones(connection)
-            self._lexical = ManagedLexical(self._store, path / "tantivy", rebuild=manifest.analyzer != ANALYZER_VERSION)
+            words = backends.lexical.home(path / "tantivy", self._store, manifest.embedder)
+            rebuild = manifest.analyzer != ANALYZER_VERSION
+            self._lexical = ManagedLexical(self._store, words, rebuild=rebuild, writing=self._writing)
             if manifest.analyzer != ANALYZER_VERSION:
                 self.manifest = manifest.with_analyzer(ANALYZER_VERSION)
                 self.manifest.write(path)
+            home = backends.dense.home(path / "chroma", collection_id(self._store))
             self._dense = ManagedDense(
-                self._store, path / "chroma", manifest.embedder.dimension, self._writing, exact_below=exact_below
+                self._store, home, manifest.embedder.dimension, self._writing, exact_below=exact_below
             )
             with self._store.write() as connection:
                 save_progress(connection, "lexical", self._lexical.progress)
         except BaseException:
             self._store.close()
             raise
-        self._search = HybridSearch(self._store, self._dense, self._lexical)
+        self._search = HybridSearch(self._store, self._dense, self._lexical, self.scoring)
 
     @classmethod
     def create(
-        cls, path: Path, embedder: Embedder, *, name: str | None = None, exact_below: int = EXACT_BELOW
+        cls,
+        path: Path,
+        embedder: Embedder,
+        *,
+        name: str | None = None,
+        chunker: str = CHUNKER_VERSION,
+        exact_below: int = EXACT_BELOW,
+        backends: Backends = DEFAULT_BACKENDS,
     ) -> Collection:
-        """Lay out a new collection in `path` and open it.
+        """Lay out a new collection in `path` and open it; `chunker` is a spec of `load_chunker`.
 
         Raises:
             CollectionExists: there is one already.
             CollectionLocked: another process is creating it.
             CollectionUnavailable, StorageFull: the directory cannot be made or written.
             EmbedderError: the embedder cannot be loaded; nothing was made.
+            UnknownChunker: this release has no chunker of that spec; nothing was made.
         """
         path = Path(path)
+        load_chunker(chunker)
         info = embedder.info
         with accessible(path):
             path.mkdir(parents=True, exist_ok=True)
         lock = DirectoryLock(path)
         try:
             with accessible(path):
-                manifest = lay_out(path, info, name)
-                return cls(path, embedder, manifest, lock, Store(path / DATABASE), exact_below)
+                manifest = lay_out(path, info, name, chunker)
+                return cls(path, embedder, manifest, lock, Store(path / DATABASE), exact_below, backends)
         except BaseException:
             lock.release()
             raise
 
     @classmethod
-    def open(cls, path: Path, *, embedder: Embedder | None = None, exact_below: int = EXACT_BELOW) -> Collection:
+    def open(
+        cls,
+        path: Path,
+        *,
+        embedder: Embedder | None = None,
+        exact_below: int = EXACT_BELOW,
+        backends: Backends = DEFAULT_BACKENDS,
+    ) -> Collection:
         """Open an existing collection; without an embedder, the manifest says which to load.
 
         Raises:
@@ -132,7 +166,7 @@ class Collection:
                 embedder = load_embedder(manifest.embedder.spec)
             manifest.check_embedder(embedder.info, path)
             with accessible(path):
-                return cls(path, embedder, manifest, lock, store, exact_below)
+                return cls(path, embedder, manifest, lock, store, exact_below, backends)
         except BaseException:
             if store is not None:
                 store.close()
@@ -140,14 +174,45 @@ class Collection:
             raise
 
     @classmethod
-    def open_or_create(cls, path: Path, embedder: Embedder) -> Collection:
-        """Open the collection in `path`, or lay out a new one there; see `open` and `create` for errors."""
-        return cls.open(path, embedder=embedder) if is_collection(path) else cls.create(path, embedder)
+    def open_or_create(
+        cls, path: Path, embedder: Embedder, *, chunker: str | None = None, backends: Backends = DEFAULT_BACKENDS
+    ) -> Collection:
+        """Open the collection in `path`, or lay out a new one there; see `open` and `create` for errors.
+
+        Raises:
+            CollectionMismatch: it exists with another embedder, or with another chunker than `chunker` if that is
+                given; has the command that changes it.
+        """
+        if not is_collection(path):
+            return cls.create(path, embedder, chunker=chunker or CHUNKER_VERSION, backends=backends)
+        opened = cls.open(path, embedder=embedder, backends=backends)
+        try:
+            if chunker is not None:
+                opened.manifest.check_chunker(chunker, opened.path)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
     @property
-    def name(self) -> str:
-        """The collection's name."""
-        return self.manifest.name
+    def chunker(self) -> Chunker:
+        """What cuts the texts that are written to the collection.
+
+        Raises:
+            CollectionMismatch: this release does not have it; has the command that changes it.
+        """
+        return self.manifest.load_chunker(self.path)
+
+    @property
+    def record(self) -> Store:
+        """The record, for the corpus's own modules."""
+        return self._store
+
+    @property
+    def scoring(self) -> str:
+        """What makes the scores of its searches. A fusion that was tuned on other scores does not apply to them."""
+        embedder = self.manifest.embedder
+        return f"{embedder.spec} {embedder.revision} and analyzer {self.manifest.analyzer}"
 
     def __enter__(self) -> Collection:
         return self
@@ -184,18 +249,43 @@ class Collection:
         Raises:
             ValueError: spans, hashes and vectors of a document do not fit each other or the collection, or a number
                 in its metadata is not finite.
+            CollectionMismatch: this release does not have the collection's chunker; has the command that changes it.
         """
-        documents = [checked(prepared, self.manifest.embedder.dimension) for prepared in documents]
+        self.upsert_from([(prepared, source_id) for prepared in documents])
+
+    def upsert_from(self, documents: Sequence[tuple[PreparedDocument, str]]) -> None:
+        """`upsert` for documents of several sources: (document, source id) pairs, in one transaction."""
+        dimension = self.manifest.embedder.dimension
+        documents = [(checked(prepared, dimension), source_id) for prepared, source_id in documents]
         if not documents:
             return
+        self.manifest.load_chunker(self.path)
         with self._writing:
             self._check_open()
             with self._store.write() as connection:
                 change = Change(connection, "upsert")
-                for prepared in documents:
+                for prepared, source_id in documents:
                     change.put(prepared, source_id)
                 change.finish()
-            self._follow(sum(len(prepared.spans) for prepared in documents))
+            self._follow(sum(len(prepared.spans) for prepared, _ in documents))
+
+    def write_batch(self, steps: Sequence[Step], *, at_once: bool = False) -> int:
+        """Documents and source rows, in order, as one transaction. Returns how many documents were deleted.
+
+        With `at_once` they can be found when this returns, even if another thread is inside `bulk`.
+
+        Raises:
+            ValueError, CollectionMismatch: as for `upsert`.
+        """
+        steps = checked_steps(steps, self.manifest.embedder.dimension)
+        self.manifest.load_chunker(self.path)
+        with self._writing:
+            self._check_open()
+            with self._store.write() as connection:
+                removed, touched = apply_steps(connection, steps)
+            if touched:
+                self._follow(sum(len(step.prepared.spans) for step in steps if isinstance(step, Put)), at_once=at_once)
+            return removed
 
     @contextmanager
     def bulk(self) -> Iterator[None]:
@@ -254,7 +344,7 @@ class Collection:
                 self._follow()
             return len(keys)
 
-    # Reads
+    # Searches
 
     def search(
         self,
@@ -265,8 +355,10 @@ class Collection:
         where: Filter | None = None,
         exclude: AbstractSet[int] = frozenset(),
         vector: Vectors | None = None,
+        ranking: Ranking = PLAIN,
+        on_warning: Warn | None = None,
     ) -> list[Hit]:
-        """The best passages for a query: dense and BM25 candidates, fused by reciprocal rank.
+        """The best passages for a query: dense and BM25 candidates, fused by reciprocal rank or as `ranking` says.
 
         Args:
             query: any text; no syntax.
@@ -274,6 +366,7 @@ class Collection:
             candidates: how many each ranking contributes, at least `limit`.
             exclude: chunk ids to leave out; the list is still filled up to `limit`, and ranks still count them.
             vector: the query's vector, shape (dimension,), if the caller has it.
+            on_warning: told what went wrong without costing the results (the reranker failed); logged by default.
 
         Raises:
             InvalidQuery: the query is blank, or the filter compares text with a number.
@@ -292,7 +385,14 @@ class Collection:
             candidates=candidates,
             where=where,
             exclude=exclude,
+            ranking=ranking,
+            warn=on_warning or logger.warning,
         )
+
+    def candidates(self, query: str, *, depth: int = 50) -> Candidates:
+        """What a search fuses for a query: `depth` chunks from each index, with both scores of each."""
+        self._check_open()
+        return self._search.candidates(query, self.query_vectors([query])[0], depth)
 
     def grep(
         self,
@@ -315,6 +415,7 @@ class Collection:
         with self._store.read() as connection:
             return grep(
                 connection,
+                self._grep_memory,
                 pattern,
                 limit=limit,
                 where=where,
@@ -322,98 +423,6 @@ class Collection:
                 deadline_s=deadline_s,
                 ignore_case=ignore_case,
             )
-
-    def read(self, document_id: str, *, where: Filter | None = None) -> list[Chunk]:
-        """A document's chunks in order.
-
-        Raises:
-            DocumentNotFound: no live document has that id, or the filter keeps it out.
-        """
-        with self._store.read() as connection:
-            chunks = rows.read_document(connection, document_id)
-            if chunks is not None and where is not None:
-                passing = rows.live_chunks(connection, [chunk.id for chunk in chunks], where)
-                chunks = [chunk for chunk in chunks if chunk.id in passing] or None
-        if chunks is None:
-            raise DocumentNotFound(
-                f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
-            )
-        return chunks
-
-    def text(self, document_id: str) -> str:
-        """A document's whole text, as stored.
-
-        Raises:
-            DocumentNotFound: no live document has that id.
-        """
-        with self._store.read() as connection:
-            text = rows.document_text(connection, document_id)
-        if text is None:
-            raise DocumentNotFound(
-                f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
-            )
-        return text
-
-    def chunks(self, chunk_ids: Sequence[int]) -> list[Chunk]:
-        """The live chunks among `chunk_ids`, in the order given."""
-        with self._store.read() as connection:
-            found = rows.load_chunks(connection, chunk_ids)
-        return [found[i] for i in chunk_ids if i in found]
-
-    def vectors(self, chunk_ids: Sequence[int]) -> Vectors:
-        """Stored vectors, shape (len(chunk_ids), dimension), in the order given.
-
-        Raises:
-            KeyError: a chunk is not live.
-        """
-        dimension = self.manifest.embedder.dimension
-        if not chunk_ids:
-            return np.zeros((0, dimension), dtype=np.float32)
-        with self._store.read() as connection:
-            vector_of = {chunk_id: vector_id for vector_id, chunk_id in rows.vectors_of(connection, chunk_ids)}
-            ids, matrix = rows.load_vectors(connection, list(vector_of.values()), dimension)
-        place = {vector_id: i for i, vector_id in enumerate(ids)}
-        return matrix[[place[vector_of[chunk_id]] for chunk_id in chunk_ids]]
-
-    def known_vectors(self, embed_hashes: AbstractCollection[str]) -> dict[str, Vectors]:
-        """The embedding cache: for each hash of a stored chunk, its vector of shape (dimension,)."""
-        with self._store.read() as connection:
-            return rows.known_vectors(connection, embed_hashes)
-
-    def document(self, document_id: str) -> DocumentInfo | None:
-        """A document without its text, or None."""
-        with self._store.read() as connection:
-            return next((info for _, info in rows.iterate_documents(connection, document_id=document_id)), None)
-
-    def documents(self, *, source_id: str | None = None) -> Iterator[DocumentInfo]:
-        """Documents (of one source) in the order in which they first came. Holds no transaction between pages."""
-        after = 0
-        while True:
-            page: list[tuple[int, DocumentInfo]] = []
-            with self._store.read() as connection:
-                for item in rows.iterate_documents(connection, source_id=source_id, after=after):
-                    page.append(item)
-                    if len(page) == _DOCUMENTS_PAGE:
-                        break
-            if not page:
-                return
-            yield from (info for _, info in page)
-            after = page[-1][0]
-
-    def document_hashes(self, document_ids: AbstractCollection[str]) -> dict[str, str]:
-        """Content hashes of the live documents among `document_ids`."""
-        with self._store.read() as connection:
-            return rows.document_hashes(connection, document_ids)
-
-    def sources(self, *, root: str | None = None) -> list[Source]:
-        """Sources (of one root), by id, with the documents and chunks they have now."""
-        with self._store.read() as connection:
-            return source_rows.load_sources(connection, root=root)
-
-    def source(self, source_id: str) -> Source | None:
-        """One source, or None."""
-        with self._store.read() as connection:
-            return source_rows.load_source(connection, source_id)
 
     def query_vectors(self, texts: Sequence[str]) -> Vectors:
         """Vectors of short texts as queries, shape (len(texts), dimension); recent ones come from a cache."""
@@ -429,12 +438,6 @@ class Collection:
         """In how many chunks each term occurs; terms as `analyze` gives them. May run slightly high."""
         self._check_open()
         return self._lexical.document_frequency(terms)
-
-    @property
-    def chunk_count(self) -> int:
-        """How many chunks are live."""
-        with self._store.read() as connection:
-            return rows.chunk_count(connection)
 
     # Care
 
@@ -469,27 +472,35 @@ class Collection:
         )
 
     def compact(self) -> RebuildReport:
-        """Rebuild everything derived and rewrite the record, so that no byte of deleted text stays in the directory.
+        """Erase deleted documents for good: no byte of them stays in the directory. See `erase` for errors and limits.
 
         Run it while nobody searches: a search that is under way keeps old pages in the write-ahead log.
         """
-        report = self.rebuild()
-        with self._writing:
-            self._store.vacuum()
-        return report
+        from thresher.corpus.lifecycle.erase import erase
+
+        self._check_open()
+        return erase(
+            self.path, self.manifest.chunker, self._store, self._lexical, self._dense, self._writing, self.backends
+        )
 
     def wait_for_repair(self, timeout_s: float | None = None) -> bool:
-        """Wait for a Chroma rebuild that runs in the background; whether Chroma is in order then."""
+        """Wait for rebuilds that run in the background; whether Chroma is in order then."""
+        self._lexical.wait_for_repair(timeout_s)
         return self._dense.wait_for_repair(timeout_s)
 
-    def _follow(self, written: int = 0) -> None:
+    def _follow(self, written: int = 0, *, at_once: bool = False) -> None:
         """Bring the derived indexes level with the record. The write already stands, whatever happens here."""
         self._unfollowed += written
-        if self._bulk and self._unfollowed < _BULK_CHUNKS:
+        if self._bulk and self._unfollowed < _BULK_CHUNKS and not at_once:
             return
         self._unfollowed = 0
         try:
             self._lexical.catch_up()
+        except IndexUnreachable as error:
+            raise CorpusError(
+                f"the write is safe in the record, but the BM25 index does not answer ({error}): it follows with the "
+                "next write, or when the collection is next opened"
+            ) from error
         except Exception as error:
             logger.warning("BM25 index could not be updated (%s); rebuilding it", error)
             try:

@@ -100,11 +100,14 @@ class Hit:
     """A chunk that a query found.
 
     Attributes:
-        score: what the list is ordered by (the RRF score for hybrid search; 0.0 for grep).
+        score: the fused score: by reciprocal rank, or in [0, 1] for a convex combination; 0.0 for grep. The list is
+            ordered by it, except where a reranker ordered it.
         dense: cosine similarity in [-1, 1], or None if the dense index did not return it.
         bm25: BM25 score, or None if the lexical index did not return it.
         rank: position (from 0) in the query's full ranking, before already-shown chunks were left out; a caller
             can so tell news (a small rank) from scraping the barrel.
+        rerank: the reranker's score, or None if no reranker read it.
+        duplicates: ids of worse ranked chunks left out because nearly all they say stands in this one.
     """
 
     chunk: Chunk
@@ -112,6 +115,8 @@ class Hit:
     dense: float | None = None
     bm25: float | None = None
     rank: int = 0
+    rerank: float | None = None
+    duplicates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +124,11 @@ class Source:
     """A file (or other origin) that documents were read from, and what became of it.
 
     Attributes:
-        id: unique in the collection; for files, the POSIX path relative to `root`.
-        root: what the user named on the command line, resolved; `sync` mirrors one root.
-        content_hash: hex SHA-256 of the raw bytes; equal hash means nothing to do.
+        id: unique in the collection; for files, the POSIX path relative to `root`; for pages, the URL as it was listed.
+        root: what the user named on the command line, resolved: a folder (the fixed part of a pattern), a file, a URL,
+            or `urls:` and the list that named the page; `put:` for documents that were handed over.
+        content_hash: hex SHA-256 of the raw bytes; equal hash means nothing to do. For pages, a space and what the
+            server needs to tell whether the page has changed may follow (see `ingestion.web.pages.pack`).
         reason: for people, set when status is `no_text`, `skipped` or `failed`.
     """
 

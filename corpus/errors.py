@@ -61,6 +61,24 @@ class CollectionMismatch(CorpusError):
     code = "collection_mismatch"
 
 
+class UnknownChunker(CorpusError):
+    """This release has no chunker of that spec; the message lists the choices."""
+
+    code = "unknown_chunker"
+
+
+class ReindexRefused(CorpusError):
+    """A reindex, or a step of one, cannot be done as things are; the message says what to do first."""
+
+    code = "reindex_refused"
+
+
+class TransferError(CorpusError):
+    """A file to import or a snapshot to restore is not what it should be, or a place to write is taken."""
+
+    code = "transfer_error"
+
+
 class CollectionDamaged(CorpusError):
     """The record itself cannot be read (derived indexes are rebuilt without an error)."""
 
@@ -95,3 +113,27 @@ class LoaderError(CorpusError):
     """A file cannot be turned into text; the message is the reason shown to the user."""
 
     code = "loader_error"
+
+
+class InvalidRanking(CorpusError):
+    """The way of ranking that was asked for does not exist."""
+
+    code = "invalid_ranking"
+
+
+class RerankError(CorpusError):
+    """The reranker cannot be loaded, did not answer, or answered with something that is no score."""
+
+    code = "rerank_error"
+
+
+class InvalidLabels(CorpusError):
+    """The labelled questions cannot be learned from."""
+
+    code = "invalid_labels"
+
+
+class ClusterError(CorpusError):
+    """The Ray cluster cannot be reached or used; nothing was changed."""
+
+    code = "cluster_unavailable"

@@ -94,7 +94,7 @@ def _parse(obj: Any, at: str, depth: int) -> Filter:
     if kind in ("and", "or"):
         _only(obj, {"type", "filters"}, at)
         parts = obj.get("filters")
-        if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
+        if not isinstance(parts, Sequence) or isinstance(parts, str | bytes) or not parts:
             raise InvalidFilter(f"{at}.filters must be a list of at least one filter")
         return Compound(
             cast(Literal["and", "or"], kind),
@@ -116,7 +116,7 @@ def _parse(obj: Any, at: str, depth: int) -> Filter:
 
 def _values(kind: str, value: Any, at: str) -> tuple[Scalar, ...]:
     if kind in ("in", "nin"):
-        if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
             raise InvalidFilter(f"{at}.value must be a list of at least one value for {kind!r}")
         return tuple(_scalar(item, f"{at}.value[{i}]") for i, item in enumerate(value))
     scalar = _scalar(value, f"{at}.value")

@@ -42,7 +42,7 @@ class Generations:
         if not self._root.is_dir():
             return
         for entry in self._root.iterdir():
-            if entry.name in (str(generation), f"{generation}.open"):
+            if entry.name in (str(generation), f"{generation}.open", f"{generation}.log"):
                 continue
             if _QUARANTINED in entry.name and quarantined:
                 continue

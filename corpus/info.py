@@ -24,18 +24,30 @@ class DocumentInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexBeside:
+    """An index that lies beside the one that serves: specs of its embedder and chunker, None if it cannot be read."""
+
+    embedder: str | None
+    chunker: str | None
+    bytes_on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionStats:
     """The state of a collection.
 
     Attributes:
         sources: how many sources have each status.
-        bytes_on_disk: of the whole directory.
+        bytes_on_disk: of the whole directory, indexes beside included.
         last_seq: the newest operation in the record.
         applied_seq: per derived index (`lexical`, `dense`), the newest operation it holds.
         pending: operations that some derived index still lacks.
         dense: what answers dense queries now.
         dense_reason: why, for people.
         faults: derived indexes that were put aside or are being rebuilt, and why.
+        chunker: spec of the chunker that cuts what is written.
+        next: the new index that a reindex has built, or not finished; None if there is none.
+        previous: the index that a reindex replaced; None if there is none.
     """
 
     documents: int
@@ -49,6 +61,9 @@ class CollectionStats:
     dense: Literal["chroma", "exact"]
     dense_reason: str
     faults: tuple[str, ...] = ()
+    chunker: str = ""
+    next: IndexBeside | None = None
+    previous: IndexBeside | None = None
 
 
 @dataclass(frozen=True, slots=True)

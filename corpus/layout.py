@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import closing
 from pathlib import Path
 
 from thresher.corpus.access import accessible
-from thresher.corpus.chunker import CHUNKER_VERSION
+from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import CollectionDamaged, CollectionExists
 from thresher.corpus.lexical.analyzer import ANALYZER_VERSION
+from thresher.corpus.lifecycle.exchange import RESTORED, finish_exchange
 from thresher.corpus.manifest import (
     RECORDED_EMBEDDER,
     RECORDED_MANIFEST,
@@ -26,10 +28,10 @@ from thresher.corpus.record.store import Store
 
 _NEW = f"{DATABASE}.new"
 _UNFINISHED = {_NEW, f"{_NEW}-wal", f"{_NEW}-shm", f"{_NEW}-journal"}
-_LEFTOVERS = {LOCK, "tantivy", "chroma", f"{MANIFEST}.new", *_UNFINISHED}
+_LEFTOVERS = {LOCK, "tantivy", "chroma", f"{MANIFEST}.new", RESTORED, *_UNFINISHED}
 
 
-def lay_out(path: Path, embedder: EmbedderInfo, name: str | None) -> Manifest:
+def lay_out(path: Path, embedder: EmbedderInfo, name: str | None, chunker: str = CHUNKER_VERSION) -> Manifest:
     """Write an empty record, then the manifest. Needs the directory's lock.
 
     The record gets its name only when it is complete, so a `corpus.db` is never half a record. One that holds anything
@@ -38,7 +40,10 @@ def lay_out(path: Path, embedder: EmbedderInfo, name: str | None) -> Manifest:
     Raises:
         CollectionExists: there is a collection already (its manifest is restored if it was lost), or something else.
         CollectionDamaged: there is a record, and its manifest is lost for good.
+        UnknownChunker: this release has no chunker of that spec; nothing was made.
     """
+    chunker = load_chunker(chunker).version
+    finish_exchange(path)
     if (path / MANIFEST).exists():
         raise CollectionExists(f"there is already a collection at {path}: open it, or choose another name")
     if (path / DATABASE).exists():
@@ -50,11 +55,12 @@ def lay_out(path: Path, embedder: EmbedderInfo, name: str | None) -> Manifest:
         name=name or path.name,
         embedder=embedder,
         analyzer=ANALYZER_VERSION,
-        chunker=CHUNKER_VERSION,
+        chunker=chunker,
         created=time.time(),
     )
     for leftover in _UNFINISHED:
         (path / leftover).unlink(missing_ok=True)
+    shutil.rmtree(path / RESTORED, ignore_errors=True)  # of a restoring that died before anything was in place
     with closing(Store(path / _NEW, create=True)) as store, store.write() as connection:
         connection.execute("INSERT INTO meta VALUES (?, ?)", (RECORDED_MANIFEST, manifest.to_json()))
     (path / _NEW).rename(path / DATABASE)
@@ -71,6 +77,7 @@ def open_record(path: Path) -> tuple[Manifest, Store]:
         CollectionDamaged: one of the two cannot be read; says what to do.
     """
     with accessible(path):
+        finish_exchange(path)
         manifest = read_manifest(path) if (path / MANIFEST).exists() else None
         store = Store(path / DATABASE)
         try:

@@ -11,8 +11,9 @@ from types import UnionType
 from typing import Any
 
 from thresher.corpus.access import accessible
+from thresher.corpus.chunker import CHUNKER_VERSION, Chunker, load_chunker
 from thresher.corpus.embedders.base import EmbedderInfo
-from thresher.corpus.errors import CollectionDamaged, CollectionMismatch
+from thresher.corpus.errors import CollectionDamaged, CollectionMismatch, UnknownChunker
 from thresher.corpus.paths import DATABASE, MANIFEST, sync_directory
 
 FORMAT = 1
@@ -21,7 +22,7 @@ RECORDED_MANIFEST = "manifest"
 """Row of the record's `meta` with the manifest as it was at creation, to restore one that was lost."""
 
 RECORDED_EMBEDDER = "embedder"
-"""Row of the record's `meta` that says who made its vectors, where that was changed after creation."""
+"""Row of the record's `meta` that says who made its vectors, where an earlier release changed that after creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Manifest:
         format: version of the directory layout and of the record's schema.
         embedder: every stored vector came from this embedder.
         analyzer: version of the BM25 analyzer that the lexical index was built with.
-        chunker: version of the chunker when the collection was created; older chunks stay valid passages.
+        chunker: spec of the chunker that cuts every document of the collection (see `load_chunker`).
         created: seconds since the epoch.
     """
 
@@ -74,8 +75,33 @@ class Manifest:
         raise CollectionMismatch(
             f"the vectors of collection {self.name!r} ({directory}) come from another embedder ({differences}); "
             f"open it with {self.embedder.spec!r} at revision {self.embedder.revision!r}, or embed its stored text "
-            f"again with `thresher rebuild {self.name} --embedder {info.spec}`"
+            f"again with `thresher reindex {self.name} --embedder {info.spec}`"
         )
+
+    def load_chunker(self, directory: Path) -> Chunker:
+        """The chunker that cuts what is written to the collection.
+
+        Raises:
+            CollectionMismatch: this release does not have it; has the command that moves the collection to another.
+        """
+        try:
+            return load_chunker(self.chunker)
+        except UnknownChunker as error:
+            raise CollectionMismatch(
+                f"collection {self.name!r} ({directory}) was cut into passages by chunker {self.chunker!r}, which this "
+                "release does not have: it can be searched, but to write to it cut its stored text again with "
+                f"`thresher reindex {self.name} --chunker {CHUNKER_VERSION}`"
+            ) from error
+
+    def check_chunker(self, spec: str, directory: Path) -> None:
+        """Raise `CollectionMismatch` unless `spec` is the collection's chunker, `UnknownChunker` if it is none."""
+        wanted = load_chunker(spec).version
+        if wanted != self.chunker:
+            raise CollectionMismatch(
+                f"collection {self.name!r} ({directory}) was cut into passages by chunker {self.chunker!r}, not "
+                f"{wanted!r}: leave the chunker out, or cut its stored text again with "
+                f"`thresher reindex {self.name} --chunker {wanted}`"
+            )
 
 
 def settle_embedder(manifest: Manifest, recorded: str | None, directory: Path) -> Manifest:

@@ -16,6 +16,15 @@ MANIFEST = "manifest.json"
 DATABASE = "corpus.db"
 LOCK = "lock"
 
+NEXT = "next"
+"""Inside a collection's directory: the index that is being built beside it, a collection directory of its own."""
+
+PREVIOUS = "previous"
+"""The index that a switch replaced, a collection directory of its own, to switch back to."""
+
+JOURNAL = "switch.json"
+"""There while an exchange of a collection's files is under way; see `exchange`."""
+
 
 def home() -> Path:
     """The data directory: `$THRESHER_HOME`, or `~/.thresher`."""
@@ -47,8 +56,11 @@ def list_collections() -> list[str]:
 
 
 def is_collection(path: Path) -> bool:
-    """Whether `path` holds a collection: a manifest, or a record, from which the manifest can be restored."""
-    return any(os.path.isfile(path / name) for name in (MANIFEST, DATABASE))
+    """Whether `path` holds a collection: a manifest, or a record, from which the manifest can be restored.
+
+    A crash amid an exchange of its files leaves only the journal, from which the next opener finishes the exchange.
+    """
+    return any(os.path.isfile(path / name) for name in (MANIFEST, DATABASE, JOURNAL))
 
 
 def require_collection(path: Path) -> None:

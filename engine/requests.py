@@ -112,6 +112,8 @@ class RankedEvidence:
         id: evidence id within this search (`c7`).
         start, end: character offsets of `text` in the document.
         score: 1/rank of the policy's order for a finished search, else the score of the query that found it.
+        rerank: the reranker's own score for that query; None if none read it.
+        duplicates: chunk ids that were left out, because nearly all they say stands in this one.
         spans: quotes in it that carry the answer, each checked against the stored text.
         source: `corpus` or `web`.
         page: for a paged document (PDF), the page that the passage starts on, from 1.
@@ -130,6 +132,8 @@ class RankedEvidence:
     metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     source: str = "corpus"
     page: int | None = None
+    rerank: float | None = None
+    duplicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ def ranked_evidence(evidence: Evidence, score: float) -> RankedEvidence:
         score=score,
         metadata=evidence.metadata,
         source=evidence.source,
+        rerank=evidence.rerank,
+        duplicates=evidence.duplicates,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from thresher.context import TokenCounter
 from thresher.corpus.collection import Collection
-from thresher.corpus.documents import Hit
+from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.events import Event, EventSink, EventType
 from thresher.engine.limits import Limits, Stopped
 from thresher.engine.loop import Emit, SearchLoop
@@ -23,7 +23,7 @@ from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, Sear
 from thresher.engine.results import rank_results, ranked_evidence, with_pages
 from thresher.engine.session import Session
 from thresher.engine.tokenizers import default_counter
-from thresher.engine.tools import CorpusScope, Found, corpus_tools
+from thresher.engine.tools import CorpusScope, corpus_tools
 from thresher.engine.trajectory import Trajectory
 
 PolicyFactory = Callable[[Collection], Policy]
@@ -53,8 +53,10 @@ class SearchEngine:
         *,
         profile: Profile = DEFAULT,
         counter: TokenCounter | None = None,
+        ranking: Ranking = PLAIN,
     ) -> None:
         self.collection = collection
+        self.ranking = ranking
         self.profile = profile
         self._counter = counter
         self._make_policy: PolicyFactory = make_policy(policy) if isinstance(policy, str) else policy
@@ -83,7 +85,7 @@ class SearchEngine:
                 on_event(Event(kind, {"search_id": search_id, **data}))
 
         limits = Limits.of(request.deadline_s, cancel)
-        scope = CorpusScope(self.collection, request.filters)
+        scope = CorpusScope(self.collection, request.filters, self.ranking)
         scope.where()  # a filter that cannot be parsed is the caller's error, before anything runs
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
         try:
@@ -109,9 +111,10 @@ class SearchEngine:
         """One hybrid search, without a policy."""
         started = time.perf_counter()
 
+        warnings: list[str] = []
+
         def search() -> tuple[RankedEvidence, ...]:
-            hits: list[Hit] = self.collection.search(request.query, limit=request.max_results, where=scope.where())
-            found = [Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)]
+            found = scope.search(request.query, limit=request.max_results, warn=warnings.append)
             evidence = [item.as_evidence(f"c{n}", query=request.query, turn=0) for n, item in enumerate(found, 1)]
             return with_pages(tuple(ranked_evidence(item, item.score) for item in evidence), self.collection)
 
@@ -131,6 +134,7 @@ class SearchEngine:
             justification=None,
             missing=(),
             usage=Usage(searches=1, chunks_shown=len(results), seconds=time.perf_counter() - started),
+            warnings=tuple(dict.fromkeys(warnings)),
             notices=(_ENDINGS[reason],) if reason in _ENDINGS else (),
         )
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from thresher.corpus.documents import Status
 from thresher.corpus.paths import home
+from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.requests import Effort, SearchRequest, SearchResult
 from thresher.train.report import EvalReport, QueryResult, SystemResult
 from thresher.train.tasks import Task, TaskError, load_tasks
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from thresher.corpus.collection import Collection
-    from thresher.corpus.ingest import IngestReport
-    from thresher.corpus.progress import Progress
+    from thresher.corpus.ingestion.ingest import IngestReport
+    from thresher.corpus.ingestion.progress import Progress
     from thresher.engine.search import SearchEngine
 
 OnQuery = Callable[[int, int, Task], None]
@@ -44,12 +45,14 @@ def evaluate(
     limit: int | None = None,
     embedder: str = "minilm",
     max_results: int = 10,
+    ranking: Ranking = PLAIN,
     on_ingest: Callable[[Progress], None] | None = None,
     on_query: OnQuery | None = None,
 ) -> EvalReport:
     """Score a policy on a set, against one hybrid search (effort `minimal`) with the same `max_results`.
 
-    Queries run one after the other in file order. A query that fails is scored as having found nothing.
+    Both rank as `ranking` says. Queries run one after the other in file order. A query that fails is scored as having
+    found nothing.
 
     Raises:
         TaskError: the folder is not a set, or has no such split.
@@ -62,7 +65,9 @@ def evaluate(
     started = time.perf_counter()
     with prepared_collection(directory, embedder, on_ingest=on_ingest) as collection:
         prepared = time.perf_counter() - started
-        run = _Run(SearchEngine(collection, policy), effort, max_results, _gold_names(directory, collection))
+        run = _Run(
+            SearchEngine(collection, policy, ranking=ranking), effort, max_results, _gold_names(directory, collection)
+        )
         queries = asyncio.run(_run_all(run, tasks, on_query))
         stats = collection.stats()
     return EvalReport(
@@ -72,6 +77,7 @@ def evaluate(
         split=split,
         embedder=embedder,
         max_results=max_results,
+        ranking=ranking.describe(),
         documents=stats.documents,
         chunks=stats.chunks,
         prepare_seconds=prepared,
@@ -87,8 +93,8 @@ def prepared_collection(
     """The collection of a set: opened if it is complete, else (again) ingested."""
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
-    from thresher.corpus.ingest import ingest
-    from thresher.corpus.sync import sync
+    from thresher.corpus.ingestion.ingest import ingest
+    from thresher.corpus.ingestion.sync import sync
 
     corpus, folder = directory / "corpus.jsonl", directory / "docs"
     if not corpus.is_file() and not folder.is_dir():

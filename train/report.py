@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from thresher.corpus.retrieval.ranking import RRF
 from thresher.train.answers import answer_in_text
 from thresher.train.metrics import (
     Interval,
@@ -104,6 +105,7 @@ class EvalReport:
     prepare_seconds: float
     seconds: float
     queries: tuple[QueryResult, ...]
+    ranking: str = RRF
 
     @property
     def with_gold(self) -> tuple[QueryResult, ...]:
@@ -150,6 +152,7 @@ class EvalReport:
             "split": self.split,
             "embedder": self.embedder,
             "max_results": self.max_results,
+            **({} if self.ranking == RRF else {"ranking": self.ranking}),
             "documents": self.documents,
             "chunks": self.chunks,
             "prepare_seconds": round(self.prepare_seconds, 3),

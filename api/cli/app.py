@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from thresher.api.cli import corpus, demo, doctor, evaluate, maintenance, search, serve, trace
+from thresher.api.cli import (
+    corpus,
+    demo,
+    doctor,
+    evaluate,
+    lifecycle,
+    maintenance,
+    search,
+    serve,
+    trace,
+    tuning,
+)
 from thresher.api.cli.group import ThresherGroup
 
 app = typer.Typer(
@@ -46,5 +57,5 @@ def _options(
     ctx.obj = config
 
 
-for module in (corpus, search, trace, evaluate, maintenance, serve, doctor, demo):
+for module in (corpus, search, trace, evaluate, tuning, maintenance, lifecycle, serve, doctor, demo):
     module.register(app)

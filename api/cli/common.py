@@ -1,4 +1,4 @@
-"""What several commands share: options, settings, and opening collections."""
+"""What several commands share: options and settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.corpus.collection import Collection
+    from thresher.api.opening import Opener
 
 CollectionOption = Annotated[
     str | None, typer.Option("--collection", "-c", metavar="NAME", help="Collection to use (default: default).")
@@ -23,6 +23,20 @@ EmbedderOption = Annotated[
     str | None,
     typer.Option("--embedder", metavar="SPEC", help="minilm, wordllama, st:NAME_OR_PATH or openai:MODEL@BASE_URL."),
 ]
+ChunkerOption = Annotated[
+    str | None, typer.Option("--chunker", metavar="SPEC", help="structure-1, or structure-1:TOKENS for other sizes.")
+]
+FusionOption = Annotated[
+    str | None, typer.Option("--fusion", metavar="HOW", help="Fuse by rrf (default), tuned or convex:ALPHA.")
+]
+NearDuplicatesOption = Annotated[
+    str | None, typer.Option("--near-duplicates", metavar="on|off|SHARE", help="Collapse passages that say the same.")
+]
+RerankerOption = Annotated[
+    str | None,
+    typer.Option("--reranker", metavar="SPEC", help="st:NAME_OR_PATH, pylate:NAME_OR_PATH or endpoint:MODEL@URL."),
+]
+NameArgument = Annotated[str | None, typer.Argument(metavar="[COLLECTION]", help="The same as -c.", show_default=False)]
 
 
 def settings(ctx: typer.Context, **flags: Any) -> Settings:
@@ -33,41 +47,35 @@ def settings(ctx: typer.Context, **flags: Any) -> Settings:
     return load_settings(flags, config=config if isinstance(config, Path) else None).settings
 
 
-def require_collection(name: str) -> Path:
-    """The directory of a collection that exists.
+def opener(chosen: Settings) -> Opener:
+    """How this call opens collections."""
+    from thresher.api.opening import Opener
 
-    Raises:
-        CollectionNotFound: there is none; the message lists those that there are.
-    """
-    from thresher.corpus.errors import CollectionNotFound
-    from thresher.corpus.paths import collection_path, is_collection, list_collections
-
-    path = collection_path(name)
-    if not is_collection(path):
-        known = list_collections()
-        hint = f"the known ones are {', '.join(known)}" if known else "there is none yet"
-        raise CollectionNotFound(f"there is no collection {name!r}: {hint}; `thresher ingest -c {name} PATH` makes one")
-    return path
+    return Opener(chosen.chroma_spec(serving=False))
 
 
-def open_collection(name: str) -> Collection:
-    """A collection that exists."""
-    from thresher.corpus.collection import Collection
+def making(chosen: Settings, *, embedder: str | None, chunker: str | None) -> dict[str, Any]:
+    """The fields of a `WriteRequest`; `embedder` and `chunker` are the flags, None where they were not given."""
+    return {
+        "embedder": None if embedder is None else absolute_spec(embedder),
+        "chunker": chunker and chosen.chunker,
+        "default_embedder": absolute_spec(chosen.embedder),
+        "default_chunker": chosen.chunker,
+    }
 
-    return Collection.open(require_collection(name))
+
+def absolute(path: str | Path) -> str:
+    """A path that means the same in another working directory. Symbolic links are left to whoever opens it."""
+    import os
+
+    return os.path.join(os.getcwd(), os.path.expanduser(path))
 
 
-def open_or_create(name: str, embedder: str | None, default_embedder: str) -> Collection:
-    """A collection to write to, made if need be.
+def absolute_spec(spec: str) -> str:
+    """A spec that may name a folder (`st:./model`), so that it means the same in another working directory."""
+    import os
 
-    Raises:
-        CollectionMismatch: it exists with another embedder than the one asked for by `embedder`.
-    """
-    from thresher.corpus.collection import Collection
-    from thresher.corpus.embedders import load_embedder
-    from thresher.corpus.paths import collection_path, is_collection
-
-    path = collection_path(name)
-    if not embedder and is_collection(path):
-        return Collection.open(path)
-    return Collection.open_or_create(path, load_embedder(embedder or default_embedder))
+    kind, colon, place = spec.partition(":")
+    if kind in ("st", "pylate") and colon and os.path.isdir(os.path.expanduser(place)):
+        return f"{kind}:{os.path.realpath(os.path.expanduser(place))}"
+    return spec

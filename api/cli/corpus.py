@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from thresher.api.cli.common import (
+    ChunkerOption,
     CollectionOption,
     EmbedderOption,
     JsonOption,
-    open_collection,
-    open_or_create,
+    making,
+    opener,
     settings,
 )
 from thresher.api.cli.console import ExitCode, clean, emit, err, human_bytes, out, plural, table
+from thresher.api.cli.origins import absolute_origins
 
 if TYPE_CHECKING:
-    from thresher.corpus.collection import Collection
-    from thresher.corpus.ingest import IngestReport
+    from thresher.api.opening import Opener
 
 SHOWN_PROBLEMS = 20
 SHOWN_NAMES = 3
 _PROBLEMS = frozenset({"failed", "no_text", "skipped"})
+
+
+OcrOption = Annotated[
+    bool | None, typer.Option("--ocr/--no-ocr", help="Read pictures and scans too; needs `pip install thresher[ocr]`.")
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help="Parse and embed on this Ray cluster; auto, local or HOST:PORT."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,47 +43,71 @@ def register(app: typer.Typer) -> None:
 
 def ingest(
     ctx: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Files and folders.")],
+    origins: Annotated[
+        list[str],
+        typer.Argument(metavar="ORIGINS...", help="Folders, files, 'glob/**/*.md', URLs, urls:FILE (a URL a line)."),
+    ],
     collection: CollectionOption = None,
     embedder: EmbedderOption = None,
+    chunker: ChunkerOption = None,
+    ocr: OcrOption = None,
+    ray: RayOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Read files and folders into a collection.
+    """Read files, folders and pages into a collection.
 
-    What has not changed since the last time is left alone. Exit status: 3 if some files failed.
+    What has not changed since the last time is left alone. Exit status: 3 if some failed.
     """
+    from thresher.api.cli.perform import perform
     from thresher.api.cli.progress import progress_bar
-    from thresher.corpus.ingest import ingest as run
+    from thresher.api.operations.content import INGEST, IngestRequest
 
-    chosen = settings(ctx, collection=collection, embedder=embedder)
-    _require_paths(paths)
-    with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, progress_bar() as bar:
-        report = run(opened, paths, on_progress=bar.on_ingest)
-    _report(report, chosen.collection, as_json=json)
+    chosen = settings(ctx, collection=collection, embedder=embedder, chunker=chunker, ocr=ocr)
+    request = IngestRequest(
+        origins=absolute_origins(origins),
+        ocr=chosen.ocr,
+        ray=ray,
+        **making(chosen, embedder=embedder, chunker=chunker),
+    )
+    with progress_bar() as bar:
+        report = perform(INGEST, request, chosen.collection, opener=opener(chosen), on_event=bar.on_event)
+    _report(report, as_json=json)
 
 
 def sync(
     ctx: typer.Context,
-    root: Annotated[Path, typer.Argument(help="Folder to mirror.")],
+    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="What to mirror; as for ingest.")],
     collection: CollectionOption = None,
     embedder: EmbedderOption = None,
+    chunker: ChunkerOption = None,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Take an empty folder to mean that everything was deleted.")
+        bool, typer.Option("--allow-empty", help="Take an origin without files to mean that everything was deleted.")
     ] = False,
+    ocr: OcrOption = None,
+    ray: RayOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make a collection mirror a folder.
 
-    New and changed files are read, documents of deleted files removed. Exit status: 3 if some files failed.
+    Or a glob pattern, a page, or a list of pages. What is new or changed is read, documents of deleted files are
+    removed. Exit status: 3 if some failed.
     """
+    from thresher.api.cli.perform import perform
     from thresher.api.cli.progress import progress_bar
-    from thresher.corpus.sync import sync as run
+    from thresher.api.operations.content import SYNC, SyncRequest
 
-    chosen = settings(ctx, collection=collection, embedder=embedder)
-    _require_paths([root])
-    with open_or_create(chosen.collection, embedder, chosen.embedder) as opened, progress_bar() as bar:
-        report = run(opened, root, allow_empty=allow_empty, on_progress=bar.on_ingest)
-    _report(report, chosen.collection, as_json=json)
+    chosen = settings(ctx, collection=collection, embedder=embedder, chunker=chunker, ocr=ocr)
+    [place] = absolute_origins([origin])
+    request = SyncRequest(
+        origin=place,
+        allow_empty=allow_empty,
+        ocr=chosen.ocr,
+        ray=ray,
+        **making(chosen, embedder=embedder, chunker=chunker),
+    )
+    with progress_bar() as bar:
+        report = perform(SYNC, request, chosen.collection, opener=opener(chosen), on_event=bar.on_event)
+    _report(report, as_json=json)
 
 
 def rm(
@@ -89,39 +121,33 @@ def rm(
     If one of the ids is not there, nothing is removed. The next `ingest` or `sync` of a removed file brings it back; a
     record of a JSONL file comes back when the file changes.
     """
-    from thresher.corpus.errors import DocumentNotFound
+    from thresher.api.cli.perform import perform
+    from thresher.api.operations.content import REMOVE, RemoveRequest
 
-    name = settings(ctx, collection=collection).collection
-    wanted = list(dict.fromkeys(document_ids))
-    with open_collection(name) as opened:
-        documents = {document_id: opened.document(document_id) for document_id in wanted}
-        unknown = [document_id for document_id, document in documents.items() if document is None]
-        if unknown:
-            raise DocumentNotFound(
-                f"no document {', '.join(map(repr, unknown))} in collection {name!r}, so nothing was removed; "
-                f"`thresher ls -c {name}` lists the ids"
-            )
-        removed = opened.delete_documents(wanted)
-        # A source that is left empty goes too: were it kept, the next ingestion would call its file unchanged.
-        origins = {document.source_id for document in documents.values() if document is not None}
-        emptied = [source_id for source_id in origins if next(opened.documents(source_id=source_id), None) is None]
-        opened.remove_sources(emptied)
+    chosen = settings(ctx, collection=collection)
+    request = RemoveRequest(document_ids=document_ids)
+    removal = perform(REMOVE, request, chosen.collection, opener=opener(chosen))
     if json:
-        emit({"object": "removal", "collection": name, "removed": removed, "document_ids": wanted})
+        emit(removal)
     else:
-        out().print(f"removed {plural(removed, 'document')} from {name}")
+        out().print(f"removed {plural(removal['removed'], 'document')} from {removal['collection']}")
 
 
 def ls(ctx: typer.Context, collection: CollectionOption = None, json: JsonOption = False) -> None:
     """List collections, or with -c what one holds."""
-    name = settings(ctx, collection=collection).collection
-    if collection is not None:
-        with open_collection(name) as opened:
-            _list_documents(opened, name, as_json=json)
-        return
+    from thresher.api.cli.perform import perform
+    from thresher.api.operations.listing import DOCUMENTS, ListingRequest
     from thresher.corpus.paths import home, list_collections
 
-    rows = [summary(name) for name in list_collections()]
+    chosen = settings(ctx, collection=collection)
+    if collection is not None:
+        listed = perform(DOCUMENTS, ListingRequest(), chosen.collection, opener=opener(chosen))
+        if json:
+            emit(listed)
+        else:
+            _print_documents(listed)
+        return
+    rows = [summary(name, opener(chosen)) for name in list_collections()]
     if json:
         emit({"object": "list", "data": rows})
         return
@@ -139,16 +165,17 @@ def ls(ctx: typer.Context, collection: CollectionOption = None, json: JsonOption
 
 def status(ctx: typer.Context, collection: CollectionOption = None, json: JsonOption = False) -> None:
     """Show the state of a collection and of its indexes."""
-    name = settings(ctx, collection=collection).collection
-    with open_collection(name) as opened:
-        stats = asdict(opened.stats())
-        problems = [asdict(source) for source in opened.sources() if source.status in _PROBLEMS]
+    from thresher.api.cli.perform import perform
+    from thresher.api.operations.listing import STATUS, ListingRequest
+
+    chosen = settings(ctx, collection=collection)
+    stats = perform(STATUS, ListingRequest(), chosen.collection, opener=opener(chosen))
     if json:
-        emit({"object": "collection", "name": name, **stats, "problems": problems})
+        emit(stats)
         return
     listing = table("", "")
     listing.show_header = False
-    listing.add_row("collection", name)
+    listing.add_row("collection", stats["name"])
     listing.add_row("documents", f"{stats['documents']:,}")
     listing.add_row("chunks", f"{stats['chunks']:,}")
     listing.add_row("sources", ", ".join(f"{count:,} {state}" for state, count in stats["sources"].items()) or "none")
@@ -160,47 +187,28 @@ def status(ctx: typer.Context, collection: CollectionOption = None, json: JsonOp
     for fault in stats["faults"]:
         listing.add_row("fault", clean(fault))
     out().print(listing)
-    _print_problems(problems)
+    _print_problems(stats["problems"])
 
 
-def _require_paths(paths: list[Path]) -> None:
-    from thresher.api.errors import UsageError
-
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
-        raise UsageError(f"no such file or folder: {', '.join(missing)}")
-
-
-def summary(name: str) -> dict[str, Any]:
+def summary(name: str, opening: Opener) -> dict[str, Any]:
     """One collection as a row; one that cannot be opened says why instead of hiding."""
+    from thresher.api.cli.perform import perform
     from thresher.api.errors import explain
+    from thresher.api.operations.listing import SUMMARY, ListingRequest
     from thresher.corpus.errors import CollectionLocked
 
     try:
-        with open_collection(name) as opened:
-            stats = opened.stats()
+        return perform(SUMMARY, ListingRequest(), name, opener=opening)
     except CollectionLocked as error:
         return {"name": name, "locked": True, "state": f"in use by process {error.pid}" if error.pid else "in use"}
     except Exception as error:  # whatever is wrong with one must not hide the others
         problem = explain(error)
         code, message = (problem.code, problem.message) if problem else (type(error).__name__, str(error))
         return {"name": name, "state": f"{code}: {message}"}
-    return {
-        "name": name,
-        "documents": stats.documents,
-        "chunks": stats.chunks,
-        "embedder": stats.embedder.spec,
-        "bytes_on_disk": stats.bytes_on_disk,
-        "state": "; ".join(stats.faults) or "ready",
-    }
 
 
-def _list_documents(opened: Collection, name: str, *, as_json: bool) -> None:
-    documents = [asdict(document) for document in opened.documents()]
-    sources = [asdict(source) for source in opened.sources()]
-    if as_json:
-        emit({"object": "collection", "name": name, "sources": sources, "documents": documents})
-        return
+def _print_documents(listed: dict[str, Any]) -> None:
+    sources, documents = listed["sources"], listed["documents"]
     listing = table("source", "status", "documents", "chunks", "reason", right=("documents", "chunks"))
     for source in sources:
         row = (source["status"], f"{source['documents']:,}", f"{source['chunks']:,}", clean(source["reason"] or ""))
@@ -214,20 +222,19 @@ def _list_documents(opened: Collection, name: str, *, as_json: bool) -> None:
     out().print(f"{plural(len(sources), 'source')}, {plural(len(documents), 'document')}")
 
 
-def _report(report: IngestReport, name: str, *, as_json: bool) -> None:
+def _report(report: dict[str, Any], *, as_json: bool) -> None:
     """Print what an ingestion did and end with the exit code that says so."""
-    results = [asdict(result) for result in report.sources]
-    counts = {str(state): count for state, count in report.counts.items() if count}
+    results, counts = report["sources"], report["counts"]
     failed = counts.get("failed", 0)
     if as_json:
-        emit({"object": "ingestion", "collection": name, **asdict(report), "counts": counts})
+        emit(report)
     else:
         _print_problems([result for result in results if result["status"] in _PROBLEMS])
         parts = [f"{count:,} {state}" for state, count in counts.items()]
-        if report.removed:
-            parts.append(f"{report.removed:,} removed")
-        work = f"{report.embedded:,} embedded, {report.reused:,} reused, {report.seconds:.1f} s"
-        out().print(f"{name}: {', '.join(parts) or 'nothing to do'} ({work})")
+        if report["removed"]:
+            parts.append(f"{report['removed']:,} removed")
+        work = f"{report['embedded']:,} embedded, {report['reused']:,} reused, {report['seconds']:.1f} s"
+        out().print(f"{report['collection']}: {', '.join(parts) or 'nothing to do'} ({work})")
     if failed:
         raise typer.Exit(ExitCode.ERROR if failed == len(results) else ExitCode.PARTIAL)
 

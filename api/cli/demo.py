@@ -41,11 +41,12 @@ def demo(
     The question takes several steps; what the agent searched, kept, pruned and returned is shown.
     """
     from thresher.api.cli.progress import progress_bar
-    from thresher.api.cli.search import exit_code, run_search, show_result
+    from thresher.api.cli.search import exit_code, run_search, show_response
+    from thresher.api.schema import search_response
     from thresher.corpus.collection import Collection
     from thresher.corpus.embedders import load_embedder
+    from thresher.corpus.ingestion.sync import sync
     from thresher.corpus.paths import collection_path
-    from thresher.corpus.sync import sync
     from thresher.engine.requests import SearchRequest
     from thresher.engine.search import SearchEngine
     from thresher.train.tasks import load_tasks
@@ -69,7 +70,8 @@ def demo(
         )
         request = SearchRequest(text, effort=chosen.effort, max_results=5)
         result = run_search(SearchEngine(collection, chosen.policy), request, save=chosen.save_traces)
-    show_result(result, with_trace=True, as_json=json, saved=chosen.save_traces, brief=True)
+    response = search_response(result, include_trace=True)
+    show_response(response, with_trace=True, as_json=json, saved=chosen.save_traces, brief=True)
     if task is not None and not json:
         _compare(task, {item.document_id for item in result.results})
     raise typer.Exit(exit_code(result))

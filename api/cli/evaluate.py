@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.api.cli.common import EffortOption, EmbedderOption, JsonOption, PolicyOption, settings
+from thresher.api.cli.common import (
+    EffortOption,
+    EmbedderOption,
+    FusionOption,
+    JsonOption,
+    NearDuplicatesOption,
+    PolicyOption,
+    RerankerOption,
+    settings,
+)
 from thresher.api.cli.console import ExitCode, emit, out, plural, table, warn
 
 if TYPE_CHECKING:
@@ -30,6 +39,9 @@ def evaluate(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N queries.")] = None,
     embedder: EmbedderOption = None,
     max_results: Annotated[int | None, typer.Option("--max-results", help="Passages each system returns.")] = None,
+    fusion: FusionOption = None,
+    near_duplicates: NearDuplicatesOption = None,
+    reranker: RerankerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Score a policy on a set of questions.
@@ -41,7 +53,16 @@ def evaluate(
     from thresher.api.cli.progress import progress_bar
     from thresher.train.evaluate import evaluate as run
 
-    chosen = settings(ctx, policy=policy, effort=effort, embedder=embedder, max_results=max_results)
+    chosen = settings(
+        ctx,
+        policy=policy,
+        effort=effort,
+        embedder=embedder,
+        max_results=max_results,
+        fusion=fusion,
+        near_duplicates=near_duplicates,
+        reranker=reranker,
+    )
     with progress_bar() as bar:
         report = run(
             directory,
@@ -51,6 +72,7 @@ def evaluate(
             limit=limit,
             embedder=chosen.embedder,
             max_results=chosen.max_results,
+            ranking=chosen.ranking(),
             on_ingest=bar.on_ingest,
             on_query=bar.on_query,
         )

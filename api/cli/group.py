@@ -14,7 +14,17 @@ from thresher.api.cli.console import STDOUT, ExitCode, abandon, clean, emit, err
 from thresher.api.errors import Problem, UsageError, explain
 
 _JSON = "thresher.json"
-_USAGE = frozenset({"usage", "invalid_config", "invalid_request", "invalid_query", "invalid_filter"})
+_USAGE = frozenset(
+    {
+        "usage",
+        "invalid_config",
+        "invalid_request",
+        "invalid_query",
+        "invalid_filter",
+        "invalid_ranking",
+        "unknown_chunker",
+    }
+)
 INTERRUPTED = "interrupted: finished work is kept; run the same command again to go on where it stopped"
 
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from thresher.api.cli.common import CollectionOption, JsonOption, open_collection, require_collection, settings
+from thresher.api.cli.common import CollectionOption, JsonOption, NameArgument, absolute_spec, opener, settings
 from thresher.api.cli.console import ExitCode, clean, emit, out, plural
-
-if TYPE_CHECKING:
-    from thresher.corpus.info import RebuildReport
-
-NameArgument = Annotated[str | None, typer.Argument(metavar="[COLLECTION]", help="The same as -c.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,18 +24,21 @@ def verify(
 
     Its record and its indexes are held against each other. Exit status: 1 if something is wrong.
     """
-    chosen = settings(ctx, collection=collection or name).collection
-    with open_collection(chosen) as opened:
-        report = opened.verify()
+    from thresher.api.cli.perform import perform
+    from thresher.api.operations.care import VERIFY, VerifyRequest
+
+    chosen = settings(ctx, collection=collection or name)
+    report = perform(VERIFY, VerifyRequest(), chosen.collection, opener=opener(chosen))
     if json:
-        emit({"object": "verification", "collection": chosen, "ok": report.ok, **asdict(report)})
+        emit(report)
     else:
-        for problem in report.problems:
+        problems = report["problems"]
+        for problem in problems:
             out().print(f"problem: {clean(problem)}")
-        sizes = f"{plural(report.documents, 'document')}, {plural(report.chunks, 'chunk')}"
-        advice = f"{plural(len(report.problems), 'problem')}; `thresher rebuild {chosen}` makes the indexes anew"
-        out().print(f"{chosen}: {sizes}: {'no problems' if report.ok else advice}")
-    if not report.ok:
+        sizes = f"{plural(report['documents'], 'document')}, {plural(report['chunks'], 'chunk')}"
+        advice = f"{plural(len(problems), 'problem')}; `thresher rebuild {chosen.collection}` makes the indexes anew"
+        out().print(f"{chosen.collection}: {sizes}: {'no problems' if report['ok'] else advice}")
+    if not report["ok"]:
         raise typer.Exit(ExitCode.ERROR)
 
 
@@ -51,49 +48,48 @@ def rebuild(
     collection: CollectionOption = None,
     embedder: Annotated[
         str | None,
-        typer.Option("--embedder", metavar="SPEC", help="Embed the stored text again, with this embedder."),
+        typer.Option("--embedder", metavar="SPEC", help="Change the embedder; the same as reindex --embedder."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a collection's indexes anew from its record.
+    """Make a collection's indexes anew from its record."""
+    from thresher.api.cli.perform import perform
+    from thresher.api.cli.progress import progress_bar
+    from thresher.api.operations.care import REBUILD, RebuildRequest
 
-    With --embedder the collection changes its embedder. Its files are not needed; an interrupted run goes on.
-    """
-    chosen = settings(ctx, collection=collection or name).collection
-    if embedder is None:
-        with open_collection(chosen) as opened:
-            report = opened.rebuild()
-    else:
-        report = _reembed(chosen, embedder)
-    _show(report, "rebuild", chosen, "indexed anew", as_json=json)
+    chosen = settings(ctx, collection=collection or name)
+    with progress_bar() as bar:
+        request = RebuildRequest(embedder=None if embedder is None else absolute_spec(embedder))
+        report = perform(REBUILD, request, chosen.collection, opener=opener(chosen), on_event=bar.on_event)
+    _show(report, "indexed anew", as_json=json)
 
 
 def compact(
-    ctx: typer.Context, name: NameArgument = None, collection: CollectionOption = None, json: JsonOption = False
+    ctx: typer.Context,
+    name: NameArgument = None,
+    collection: CollectionOption = None,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Have the collection to itself meanwhile, so that it must work.")
+    ] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Erase what was deleted from the files.
+    """Rewrite a collection's files without what was deleted.
 
-    Deleted text stays in database files until they are rewritten; after this no byte of it is left in them.
+    Deleted text stays in database files until then; afterwards no byte of it is left in any file of the collection.
+    A search that a server runs meanwhile can keep some: then this fails and says so. With --erase searches wait.
     """
-    chosen = settings(ctx, collection=collection or name).collection
-    with open_collection(chosen) as opened:
-        report = opened.compact()
-    _show(report, "compaction", chosen, "rewritten", as_json=json)
+    from thresher.api.cli.perform import perform
+    from thresher.api.operations.care import COMPACT, CompactRequest
+
+    chosen = settings(ctx, collection=collection or name)
+    report = perform(COMPACT, CompactRequest(erase=erase), chosen.collection, opener=opener(chosen))
+    _show(report, "rewritten", as_json=json)
 
 
-def _reembed(name: str, spec: str) -> RebuildReport:
-    from thresher.api.cli.progress import progress_bar
-    from thresher.corpus.embedders import load_embedder
-    from thresher.corpus.reembed import reembed
-
-    path = require_collection(name)
-    with progress_bar() as bar:
-        return reembed(path, load_embedder(spec), on_progress=bar.on_chunks)
-
-
-def _show(report: RebuildReport, kind: str, name: str, done: str, *, as_json: bool) -> None:
+def _show(report: dict[str, Any], done: str, *, as_json: bool) -> None:
     if as_json:
-        emit({"object": kind, "collection": name, **asdict(report)})
+        emit(report)
         return
-    embedded = f", {report.embedded:,} embedded" if report.embedded else ""
-    out().print(f"{name}: {plural(report.chunks, 'chunk')} {done}{embedded} in {report.seconds:.1f} s")
+    embedded = f", {report['embedded']:,} embedded" if report["embedded"] else ""
+    chunks = plural(report["chunks"], "chunk")
+    out().print(f"{report['collection']}: {chunks} {done}{embedded} in {report['seconds']:.1f} s")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from thresher.api.cli.console import err, one_line, plural
 
 if TYPE_CHECKING:
-    from thresher.corpus.progress import Progress
+    from thresher.corpus.ingestion.progress import Progress
     from thresher.train.tasks import Task
+
+
+_COUNTED = {"documents": "document", "questions": "question"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,16 @@ class Bar:
     update: Callable[[float, float, str], None]
     """(done, of how much, in words)"""
 
+    def on_event(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Show what an operation tells, wherever it runs."""
+        if kind == "ingest":
+            from thresher.corpus.ingestion.progress import Progress
+
+            self.on_ingest(Progress(**data))
+        elif kind in _COUNTED:
+            done, total = data["done"], data["total"]
+            self.update(done, total, f"{done:,}/{plural(total, _COUNTED[kind])}")
+
     def on_ingest(self, progress: Progress) -> None:
         """Show how far an ingestion is."""
         self.update(progress.share, 1.0, describe(progress))
@@ -28,10 +41,6 @@ class Bar:
     def on_query(self, number: int, total: int, task: Task) -> None:
         """Show which query of an evaluation is running."""
         self.update(number, total, f"{number:,}/{total:,} {one_line(task.question, 60)}")
-
-    def on_chunks(self, done: int, total: int) -> None:
-        """Show how many passages are done."""
-        self.update(done, total, f"{done:,}/{plural(total, 'passage')}")
 
 
 @contextmanager

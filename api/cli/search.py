@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json as jsonlib
-import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thresher.api.cli.common import CollectionOption, EffortOption, JsonOption, PolicyOption, open_collection, settings
+from thresher.api.cli.common import (
+    CollectionOption,
+    EffortOption,
+    FusionOption,
+    JsonOption,
+    NearDuplicatesOption,
+    PolicyOption,
+    RerankerOption,
+    absolute_spec,
+    opener,
+    settings,
+)
 from thresher.api.cli.console import ExitCode, emit, err, note, one_line, out, warn
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.engine.events import Event, EventSink
+    from thresher.api.operations.searching import SearchOperationRequest
+    from thresher.api.schema import SearchResponse
     from thresher.engine.requests import SearchRequest, SearchResult
     from thresher.engine.search import SearchEngine
 
@@ -41,6 +51,9 @@ def search(
         str | None, typer.Option("--filter", metavar="JSON", help='As {"type": "eq", "key": "year", "value": 2024}.')
     ] = None,
     policy: PolicyOption = None,
+    fusion: FusionOption = None,
+    near_duplicates: NearDuplicatesOption = None,
+    reranker: RerankerOption = None,
     batch_edits: Annotated[
         bool, typer.Option("--batch-edits", help="Apply prunes in batches, which spares a model server's prefix cache.")
     ] = False,
@@ -53,7 +66,9 @@ def search(
 
     Exit status: 0 evidence found, 3 ended by a limit, 4 insufficient evidence.
     """
-    from thresher.engine.search import SearchEngine
+    from thresher.api.cli.perform import perform
+    from thresher.api.operations.searching import SEARCH
+    from thresher.api.schema import SearchResponse
 
     chosen = settings(
         ctx,
@@ -64,62 +79,56 @@ def search(
         max_tokens=max_tokens,
         deadline_s=deadline,
         policy=policy,
+        fusion=fusion,
+        near_duplicates=near_duplicates,
+        reranker=reranker,
     )
-    request = _request(question, chosen, filter, batch_edits)
-    with open_collection(chosen.collection) as opened:
-        result = run_search(SearchEngine(opened, chosen.policy), request, save=chosen.save_traces)
-    show_result(result, with_trace=trace, as_json=json, saved=chosen.save_traces)
-    raise typer.Exit(exit_code(result))
+    request = _request(question, chosen, filter, batch_edits, trace)
+    with _live() as on_event:
+        found = perform(SEARCH, request, chosen.collection, opener=opener(chosen), on_event=on_event)
+    response = SearchResponse.model_validate(found)
+    show_response(response, with_trace=trace, as_json=json, saved=chosen.save_traces)
+    raise typer.Exit(exit_code(response))
 
 
 def run_search(engine: SearchEngine, request: SearchRequest, *, save: bool) -> SearchResult:
-    """Run one search, show what happens on a terminal, and keep its trajectory if `save`.
+    """Run one search in this process, show what happens on a terminal, and keep its trajectory if `save`.
 
     The first Ctrl-C cancels the search, which then returns what it has; the second one interrupts the process.
     """
-    from thresher.api.traces import with_trace_saved
-
-    async def run(on_event: EventSink | None) -> SearchResult:
-        cancel = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def interrupt() -> None:
-            loop.remove_signal_handler(signal.SIGINT)
-            cancel.set()
-
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        try:
-            return await engine.search(request, on_event=on_event, cancel=cancel)
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+    from thresher.api.cli.perform import interruptible
+    from thresher.api.operations.base import Reporter
+    from thresher.api.operations.searching import run_search
 
     with _live() as on_event:
-        result = asyncio.run(run(on_event))
-    return with_trace_saved(result) if save else result
+        reporter = Reporter(on_event)
+        with interruptible(reporter.cancel):
+            return run_search(engine, request, reporter, save=save)
 
 
-def show_result(result: SearchResult, *, with_trace: bool, as_json: bool, saved: bool, brief: bool = False) -> None:
+def show_response(
+    response: SearchResponse, *, with_trace: bool, as_json: bool, saved: bool, brief: bool = False
+) -> None:
     """Print a result, warnings on stderr; `brief` shortens the trace."""
     from thresher.api.cli.render import print_results, print_trajectory
-    from thresher.api.schema import search_response
     from thresher.api.traces import trace_path
+    from thresher.engine.trajectory import Trajectory
 
-    response = search_response(result, include_trace=with_trace)
     for warning in response.warnings:
         warn(one_line(warning, 400))
     if as_json:
         emit(response.model_dump(mode="json", exclude=None if with_trace else {"trajectory"}))
         return
     console = out()
-    if with_trace and result.trajectory is not None:
-        print_trajectory(console, result.trajectory, brief=brief)
+    if with_trace and response.trajectory is not None:
+        print_trajectory(console, Trajectory.model_validate(response.trajectory), brief=brief)
         console.print()
     print_results(console, response)
-    if saved and trace_path(result.id).is_file():
-        note(f"`thresher trace show {result.id}` shows how it was found")
+    if saved and trace_path(response.id).is_file():
+        note(f"`thresher trace show {response.id}` shows how it was found")
 
 
-def exit_code(result: SearchResult) -> ExitCode:
+def exit_code(result: SearchResponse | SearchResult) -> ExitCode:
     """The exit code that tells how a search ended."""
     if result.stop_reason == "cancelled":
         return ExitCode.INTERRUPTED
@@ -132,11 +141,14 @@ def exit_code(result: SearchResult) -> ExitCode:
     return ExitCode.OK
 
 
-def _request(question: str, chosen: Settings, filter_json: str | None, batch_edits: bool) -> SearchRequest:
-    from thresher.engine.requests import Edits, SearchRequest
+def _request(
+    question: str, chosen: Settings, filter_json: str | None, batch_edits: bool, trace: bool
+) -> SearchOperationRequest:
+    from thresher.api.operations.searching import SearchOperationRequest
+    from thresher.engine.requests import Edits
 
-    return SearchRequest(
-        question,
+    request = SearchOperationRequest(
+        query=question,
         effort=chosen.effort,
         max_results=chosen.max_results,
         max_turns=chosen.max_turns,
@@ -144,7 +156,16 @@ def _request(question: str, chosen: Settings, filter_json: str | None, batch_edi
         deadline_s=chosen.deadline_s,
         filters=None if filter_json is None else parse_filter_json(filter_json),
         edits=Edits.BATCHED if batch_edits else Edits.IMMEDIATE,
+        policy=chosen.policy,
+        fusion=chosen.fusion,
+        near_duplicates=chosen.near_duplicates,
+        reranker=None if chosen.reranker is None else absolute_spec(chosen.reranker),
+        rerank_depth=chosen.rerank_depth,
+        save=chosen.save_traces,
+        trace=trace,
     )
+    request.checked()  # before anything is opened
+    return request
 
 
 def parse_filter_json(text: str) -> dict[str, Any]:
@@ -164,7 +185,7 @@ def parse_filter_json(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _live() -> Iterator[EventSink | None]:
+def _live() -> Iterator[Callable[[str, Mapping[str, Any]], None] | None]:
     """A status line that follows the search, only on a terminal."""
     console = err()
     if not console.is_terminal:
@@ -174,9 +195,9 @@ def _live() -> Iterator[EventSink | None]:
 
     with console.status("searching") as status:
 
-        def show(event: Event) -> None:
-            data = event.data
+        def show(kind: str, told: Mapping[str, Any]) -> None:
+            data = told["data"]
             words = [str(data[key]) for key in ("turn", "tool", "query", "message") if data.get(key)]
-            status.update(Text(one_line(f"{event.type} {' '.join(words)}", 100)))  # not markup: it quotes documents
+            status.update(Text(one_line(f"{told['type']} {' '.join(words)}", 100)))  # not markup: it quotes documents
 
         yield show

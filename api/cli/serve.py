@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from thresher.api.cli.common import JsonOption, PolicyOption, require_collection, settings
+from thresher.api.cli.common import JsonOption, PolicyOption, settings
 from thresher.api.cli.console import ExitCode, emit, err
 
 
@@ -26,11 +26,14 @@ def serve(
     policy: PolicyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve the HTTP API. The server owns the collections it has opened until it stops.
+    """Serve the HTTP API.
+
+    The server owns the collections it has opened until it stops; other commands on them go through it.
 
     An address that other machines can reach needs THRESHER_API_KEY.
     """
     from thresher.api.http.run import run
+    from thresher.api.opening import require_collection
 
     only = tuple(dict.fromkeys(collections or ()))
     chosen = settings(ctx, host=host, port=port, collection=only[0] if only else None, policy=policy)

@@ -10,19 +10,28 @@ from importlib.metadata import version
 from fastapi import FastAPI, Request
 
 from thresher.api.config import Settings
+from thresher.api.door.server import LocalDoor
 from thresher.api.errors import ApiError
 from thresher.api.http.errors import install_error_handlers
 from thresher.api.http.guard import Guard, check_bind
 from thresher.api.http.models import SearchBody
 from thresher.api.http.registry import Registry
+from thresher.api.opening import Opener
 from thresher.api.schema import SearchResponse, search_response
 from thresher.api.traces import with_trace_saved
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import PolicyFactory
 
 
-def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: PolicyFactory | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    *,
+    only: tuple[str, ...] = (),
+    policy: PolicyFactory | None = None,
+) -> FastAPI:
     """Make the application. It opens collections lazily and closes them when it shuts down.
+
+    Its `state` has the `registry` of them, and the local `door` to it, for whoever serves the application to open.
 
     Args:
         only: serve these collections and no others; empty: all of them.
@@ -31,15 +40,23 @@ def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: Policy
     Raises:
         ConfigError: the settings bind an address that others can reach and have no key.
         InvalidRequest: there is no such policy.
+        RerankError: there is no such reranker.
     """
     api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
     check_bind(settings.host, api_key)
-    registry = Registry(policy or settings.policy, only=only)
+    registry = Registry(
+        policy or settings.policy,
+        only=only,
+        opener=Opener(settings.chroma_spec(serving=True)),
+        ranking=settings.ranking(),
+    )
+    door = LocalDoor(registry)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        registry.close()
+        await asyncio.to_thread(door.close)
+        await asyncio.to_thread(registry.close)
 
     app = FastAPI(
         title="Thresher",
@@ -49,6 +66,8 @@ def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: Policy
         docs_url=None,  # the bundled pages load scripts from a public CDN
         redoc_url=None,
     )
+    app.state.door = door
+    app.state.registry = registry
     install_error_handlers(app)
 
     @app.get("/healthz")
@@ -61,11 +80,11 @@ def create_app(settings: Settings, *, only: tuple[str, ...] = (), policy: Policy
         """Search a collection over several turns; answers with ranked evidence and how the search ended."""
         name = _collection(body, settings)
         search_request = _search_request(body, settings)
-        engine = await registry.engine(name)
         cancel = asyncio.Event()
         watcher = asyncio.create_task(_cancel_on_disconnect(request, cancel))
         try:
-            result = await engine.search(search_request, cancel=cancel)
+            async with registry.use(name) as engine:
+                result = await engine.search(search_request, cancel=cancel)
         finally:
             watcher.cancel()
         if settings.save_traces:

@@ -66,7 +66,8 @@ async def _known(request: Request, error: Exception) -> Response:
         reason = getattr(error, "strerror", None)
         message = _PRIVATE[problem.code].format(reason=f" ({reason})" if reason else "")
         problem = replace(problem, message=message)
-    return error_response(problem, _request_id(request))
+    wait = getattr(error, "retry_after_s", None)
+    return error_response(problem, _request_id(request), None if wait is None else {"Retry-After": str(wait)})
 
 
 async def _http(request: Request, error: Exception) -> Response:

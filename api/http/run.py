@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import closing
 
 import uvicorn
 
 from thresher.api.config import Settings
+from thresher.api.door.server import LocalDoor
 from thresher.api.errors import ConfigError
 from thresher.api.http.app import create_app
 
@@ -22,8 +24,9 @@ def run(settings: Settings, *, only: tuple[str, ...] = (), on_ready: Callable[[s
         ConfigError: the address cannot be bound, or needs a key.
     """
     app = create_app(settings, only=only)
-    listener = _listen(settings.host, settings.port)
-    with listener:
+    door: LocalDoor = app.state.door
+    with _listen(settings.host, settings.port) as listener, closing(door):
+        door.open()
         host, port = listener.getsockname()[:2]
         if on_ready is not None:
             on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from thresher.corpus.documents import Vectors
 
 
 class Passage(NamedTuple):
@@ -40,3 +42,42 @@ class LexicalIndex(Protocol):
 
     def close(self) -> None:
         """Release files and threads."""
+
+
+@runtime_checkable
+class BothRankings(Protocol):
+    """A lexical index that holds the chunks' vectors as well."""
+
+    def rankings(
+        self, query: str, vector: Vectors, k: int
+    ) -> tuple[list[tuple[int, float]], list[tuple[int, float]]] | None:
+        """(dense, BM25) rankings of chunks from one request, each as its own index gives it; None if it cannot."""
+
+
+class LexicalHome(Protocol):
+    """Where the generations of one collection's lexical index live: a directory, a server.
+
+    Used by one thread at a time, except for `close`. `IndexUnreachable` from any method, or from an index, means that
+    what runs the index does not answer now; the generation may be in order.
+    """
+
+    @property
+    def identity(self) -> str:
+        """What tells this place from any other. Kept in the record: another one means that the index is elsewhere."""
+
+    def open(self, generation: int) -> LexicalIndex:
+        """Open an existing generation.
+
+        Raises:
+            IndexUnreachable: see above.
+            Exception: whatever keeps it from being used; another is then built from the record.
+        """
+
+    def fresh(self, generation: int) -> LexicalIndex:
+        """An empty generation; leftovers of a build that died are removed."""
+
+    def keep_only(self, generation: int, *, quarantined: bool) -> None:
+        """Remove every other generation, and what was put aside unless it is to stay."""
+
+    def close(self) -> None:
+        """Release what the home holds, after its indexes were closed."""

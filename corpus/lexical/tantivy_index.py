@@ -12,18 +12,13 @@ from typing import Any
 
 import tantivy
 
-from thresher.corpus.lexical.analyzer import BIGRAMS, STEMMED, TITLE, indexed_grams, queried_grams, split_scripts
+from thresher.corpus.lexical.analyzer import BIGRAMS, STEMMED, TITLE
 from thresher.corpus.lexical.base import Passage
+from thresher.corpus.lexical.terms import TITLE_BOOST, make_analyzer, passage_fields, query_terms
 
 _ID = "chunk_id"
 _ANALYZER = "thresher_en"
 _WRITER_BYTES = 48_000_000
-_MAX_TERM_BYTES = 60
-# A title's words count in the text field too; half as much again for standing in the title is worth 3 points of
-# recall@10 on MuSiQue passages (0.553 → 0.586 at 0.6; 1.0 gives some of it back).
-_TITLE_BOOST = 0.5
-# A query is a question, not a document; more distinct terms than this only cost time.
-_MAX_QUERY_TERMS = 256
 
 
 class TantivyIndex:
@@ -38,7 +33,7 @@ class TantivyIndex:
         directory.mkdir(parents=True, exist_ok=True)
         self._schema = _schema()
         self._index = tantivy.Index(self._schema, path=str(directory))
-        self._analyzer = _analyzer()
+        self._analyzer = make_analyzer()
         self._index.register_tokenizer(_ANALYZER, self._analyzer)
         self._index.reload()
         self._writer: Any = None
@@ -62,11 +57,11 @@ class TantivyIndex:
 
     def search(self, query: str, k: int, *, within: Collection[int] | None = None) -> list[tuple[int, float]]:
         """See `LexicalIndex`."""
-        terms = self._terms(query)
+        terms = query_terms(self._analyzer, query)
         if not terms or k <= 0 or (within is not None and not within):
             return []
         weighted = [(field, term, 1.0) for field, term in terms]
-        weighted += [(TITLE, term, _TITLE_BOOST) for field, term in terms if field == STEMMED]
+        weighted += [(TITLE, term, TITLE_BOOST) for field, term in terms if field == STEMMED]
         built = tantivy.Query.boolean_query([(tantivy.Occur.Should, self._term(*term)) for term in weighted])
         if within is not None:
             allowed = tantivy.Query.term_set_query(self._schema, _ID, list(within))
@@ -81,7 +76,7 @@ class TantivyIndex:
 
     def analyze(self, text: str) -> list[str]:
         """See `LexicalIndex`."""
-        return [term for _, term in self._terms(text)]
+        return [term for _, term in query_terms(self._analyzer, text)]
 
     def document_frequency(self, terms: Sequence[str]) -> list[int]:
         """See `LexicalIndex`.
@@ -111,12 +106,6 @@ class TantivyIndex:
                 self._writer.wait_merging_threads()
                 self._writer = None
 
-    def _terms(self, query: str) -> list[tuple[str, str]]:
-        spaced, runs = split_scripts(query)
-        terms = [(STEMMED, term) for term in self._analyzer.analyze(spaced)]
-        terms += [(BIGRAMS, gram) for gram in queried_grams(runs)]
-        return list(dict.fromkeys(terms))[:_MAX_QUERY_TERMS]
-
     def _term(self, field: str, term: str, boost: float) -> Any:
         query = tantivy.Query.term_query(self._schema, field, term, index_option="freq")
         return query if boost == 1.0 else tantivy.Query.boost_query(query, boost)
@@ -124,6 +113,8 @@ class TantivyIndex:
     def _open_writer(self) -> Any:
         if self._writer is None:
             self._writer = self._index.writer(heap_size=_WRITER_BYTES, num_threads=1)
+            # A process that died in a commit leaves files which the commit, made again, would refuse to overwrite.
+            self._writer.garbage_collect_files()
         return self._writer
 
 
@@ -146,23 +137,12 @@ def _schema() -> Any:
     return builder.build()
 
 
-def _analyzer() -> Any:
-    return (
-        tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-        .filter(tantivy.Filter.remove_long(_MAX_TERM_BYTES))
-        .filter(tantivy.Filter.lowercase())
-        .filter(tantivy.Filter.ascii_fold())
-        .filter(tantivy.Filter.stemmer("english"))
-        .build()
-    )
-
-
 def _document(passage: Passage) -> Any:
-    spaced, runs = split_scripts(f"{passage.title}\n{passage.text}")
+    spaced, title, grams = passage_fields(passage)
     document = tantivy.Document()
     document.add_integer(_ID, passage.chunk_id)
     document.add_text(STEMMED, spaced)
-    document.add_text(TITLE, split_scripts(passage.title)[0])
-    if runs:
-        document.add_text(BIGRAMS, " ".join(indexed_grams(runs)))
+    document.add_text(TITLE, title)
+    if grams:
+        document.add_text(BIGRAMS, " ".join(grams))
     return document

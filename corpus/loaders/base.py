@@ -6,10 +6,9 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import quote
+from pathlib import Path, PurePath
+from urllib.parse import quote, unquote
 
-from thresher.corpus.chunker import CHUNKER_VERSION
 from thresher.corpus.documents import Document, Metadata
 from thresher.corpus.errors import LoaderError
 
@@ -39,6 +38,39 @@ class Extracted:
     metadata: Metadata = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One document of a file, before it has an id and an address.
+
+    Attributes:
+        locator: where in the file it is, in the form in which it is appended to the source's id: empty for the file
+            itself, `/inner/b.md` for a member of an archive, `#L7` for a record.
+        own_id: the id that a record gives itself.
+        uri: its own address (a feed's entry has one), or empty for the file's.
+    """
+
+    text: str
+    title: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    locator: str = ""
+    own_id: str = ""
+    uri: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record or member that was left out, and why. It takes a document's place in the stream.
+
+    Attributes:
+        fault: False if nothing is wrong with it, such as a picture in an archive; the file then does not count as
+            failed, but says what it left out.
+    """
+
+    place: str
+    reason: str
+    fault: bool = True
+
+
 # C0 controls but tab, newline and form feed (which separates pages); BOMs inside the text; lone surrogates.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufeff]+")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -53,9 +85,14 @@ def normalise(text: str) -> str:
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub(" ", text))
 
 
+# Part of every hash, so that those of existing collections stay true. Which chunker cut a document is no part of it:
+# all documents of a collection are cut by the one that its manifest names.
+_SALT = "structure-1"
+
+
 def content_hash(*, uri: str, title: str, text: str, metadata: Metadata) -> str:
-    """Hex SHA-256 of everything that decides the indexed form, the chunker's version included."""
-    fields = [CHUNKER_VERSION, uri, title, text, dict(metadata)]
+    """Hex SHA-256 of everything of a document that decides its indexed form."""
+    fields = [_SALT, uri, title, text, dict(metadata)]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
@@ -68,6 +105,17 @@ def make_document(*, identifier: str, uri: str, title: str, text: str, metadata:
 def file_uri(path: Path, fragment: str = "") -> str:
     """`file:///…`, also for names that are not valid UTF-8."""
     return path.as_uri() + (f"#{quote(fragment, safe='', errors='replace')}" if fragment else "")
+
+
+def clean_place(name: str, limit: int = 300) -> str:
+    """A member's name as part of an id: `/` between folders, no `..`, no line breaks, no control characters."""
+    parts = (" ".join(normalise(part).split()) for part in name.replace("\\", "/").split("/"))
+    return "/".join(part for part in parts if part not in ("", ".", ".."))[-limit:]
+
+
+def title_from_name(name: str) -> str:
+    """A file's name without its suffix: it often says what the text does not."""
+    return " ".join(normalise(unquote(PurePath(name).stem, errors="replace")).split())
 
 
 def one_line(text: str, limit: int = 300) -> str:

@@ -2,7 +2,7 @@
 
 In order: a byte order mark; UTF-16 recognised by its NULs; strict UTF-8 (which other encodings hardly ever satisfy by
 chance, so it beats a declaration); what the file declares; UTF-8 with stray bytes of Windows-1252, the usual result of
-concatenated files; and last a statistical guess.
+concatenated files; EBCDIC by its blanks; and last a statistical guess.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ def decode(data: bytes, declared: str | None = None) -> str:
     wide = _utf16_without_mark(data)
     if wide:
         return data.decode(wide, "replace")
-    if b"\x1b" not in data or not declared:  # ISO-2022 is ASCII to UTF-8's eyes, but it is always declared
+    if not declared and b"\x1b$" in data:
+        declared = "iso2022_kr" if b"\x1b$)C" in data else "iso2022_jp_2"
+    if b"\x1b" not in data or not declared:  # ISO-2022 is ASCII to UTF-8's eyes; it is declared or has escapes
         try:
             return _checked(data.decode("utf-8"))
         except UnicodeDecodeError:
             pass
     if declared:
         try:
-            return _checked(data.decode(codecs.lookup(declared).name))
+            return _checked(data.decode(_wider(codecs.lookup(declared).name)))
         except (LookupError, UnicodeDecodeError):
             pass
     patched = data.decode("utf-8", "surrogateescape")
@@ -59,8 +61,24 @@ def decode(data: bytes, declared: str | None = None) -> str:
     return _checked(_guess(data))
 
 
+# What is declared as the first is nearly always written as the second, which has more characters.
+_WIDER = {
+    "ascii": "utf-8",
+    "iso8859-1": "cp1252",
+    "shift_jis": "cp932",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "big5": "cp950",
+}
+
+
+def _wider(name: str) -> str:
+    return _WIDER.get(name, name)
+
+
 def _utf16_without_mark(data: bytes) -> str | None:
-    """UTF-16 shows by NULs in every other byte of its Latin characters."""
+    """UTF-16 shows by NULs in every other byte of its Latin characters, or by blanks and line ends between others."""
     sample = data[:_GUESS_BYTES]
     if len(sample) < 8 or len(data) % 2:
         return None
@@ -70,6 +88,20 @@ def _utf16_without_mark(data: bytes) -> str | None:
         return "utf-16-le"
     if even > 0.4 * half and odd < 0.05 * half:
         return "utf-16-be"
+    # Text of other scripts has NULs only in its blanks, line ends and digits, but all on one side.
+    for name, here, there in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+        if here >= 2 and here > 0.02 * half and not there:
+            try:
+                text = sample.decode(name)
+            except UnicodeDecodeError:
+                continue
+            letters = sum(1 for character in text if character.isalpha())
+            if (
+                _ODD.search(text) is None
+                and letters > 0.6 * len(text)
+                and len({ord(character) >> 8 for character in text}) < 0.2 * len(text) + 3
+            ):
+                return name
     return None
 
 
@@ -78,16 +110,12 @@ def _as_windows_1252(match: re.Match[str]) -> str:
 
 
 def _guess(data: bytes) -> str:
-    from charset_normalizer import from_bytes
+    from thresher.corpus.loaders.guess import guess_encoding
 
-    sample = data[:_GUESS_BYTES]
-    best = from_bytes(sample).best()
-    if best is not None:
-        try:
-            return data.decode(best.encoding, "replace")
-        except LookupError:
-            pass
-    return data.decode("cp1252", "replace")
+    try:
+        return data.decode(guess_encoding(data[:_GUESS_BYTES]), "replace")
+    except LookupError:
+        return data.decode("cp1252", "replace")
 
 
 def _checked(text: str) -> str:

@@ -42,14 +42,17 @@ _MENU_NAMES = frozenset({"nav", "navigation", "menu", "sidebar", "breadcrumb", "
 _MENU_ANCESTORS = 3
 
 
-def extract_html(data: bytes) -> Extracted:
+def extract_html(data: bytes, declared: str | None = None) -> Extracted:
     """The readable text of a page.
+
+    Args:
+        declared: the encoding that came with the page, as in a mail; the page's own word counts where there is none.
 
     Raises:
         NoText: nothing readable is in it (a page that scripts would fill, for instance).
         Unsupported: the bytes are not text.
     """
-    soup = _parse(decode(data, _declared(data)))
+    soup = _parse(decode(data, declared or _declared(data)))
     title = _title(soup)
     metadata: dict[str, str] = {"format": "html"}
     language = soup.html.get("lang") if soup.html else None

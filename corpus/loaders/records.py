@@ -6,16 +6,14 @@ which filters can use. A record without a text field is shown as `key: value` li
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from thresher.corpus.documents import Document
 from thresher.corpus.errors import LoaderError
-from thresher.corpus.loaders.base import NoText, file_uri, make_document, normalise, one_line
+from thresher.corpus.loaders.base import BadRecord, NoText, Part, normalise, one_line
 from thresher.corpus.loaders.encoding import decode
 
 ID_FIELDS = ("id", "_id", "doc_id")
@@ -27,33 +25,31 @@ LONGEST_VALUE = 1000
 Scalar = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A record that was left out, and why. It takes a document's place in the stream."""
+def jsonl_parts(file: IO[bytes], first: int = 1) -> Iterator[Part | BadRecord]:
+    """A document a line, read as a stream. Blank lines are passed over; broken ones come out as `BadRecord`.
 
-    place: str
-    reason: str
+    Args:
+        first: the number of the first line, if this is a later part of a file.
 
-
-def load_jsonl(path: Path, *, source_id: str) -> Iterator[Document | BadRecord]:
-    """A document a line, read as a stream. Blank lines are passed over; broken ones come out as `BadRecord`."""
+    Raises:
+        NoText: there is no line.
+    """
     number = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(_lines(file), start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield BadRecord(f"line {number}", f"not JSON: {error}")
-                continue
-            yield _document(record, path, source_id, f"L{number}", f"line {number}")
+    for number, line in enumerate(_lines(file, first), start=first):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield BadRecord(f"line {number}", f"not JSON: {error}")
+            continue
+        yield _part(record, f"#L{number}", f"line {number}")
     if number == 0:
         raise NoText("the file is empty")
 
 
-def load_json(data: bytes, path: Path, *, source_id: str) -> Iterator[Document | BadRecord]:
-    """A document for each object of a list; anything else is one document.
+def json_parts(data: bytes) -> Iterator[Part | BadRecord]:
+    """A document for each object of a list; anything else is one document. JSONL under the name of JSON is JSONL.
 
     Raises:
         LoaderError: it is not JSON.
@@ -65,36 +61,44 @@ def load_json(data: bytes, path: Path, *, source_id: str) -> Iterator[Document |
     try:
         value = json.loads(text)
     except ValueError as error:
+        if _is_jsonl(text):
+            yield from jsonl_parts(io.BytesIO(text.encode("utf-8", "replace")))
+            return
         raise LoaderError(f"the file is not JSON: {error}") from error
     except RecursionError as error:
         raise LoaderError("the JSON is nested too deeply") from error
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         for number, item in enumerate(value, start=1):
-            yield _document(item, path, source_id, str(number), f"record {number}")
+            yield _part(item, f"#{number}", f"record {number}")
         return
     record = value if isinstance(value, dict) else {"": value}
-    yield _document(record, path, source_id, "", "the file", identifier=source_id)
+    yield _part(record, "", "the file", has_id=False)
 
 
-def _lines(file: Iterable[bytes]) -> Iterator[str]:
+def _is_jsonl(text: str) -> bool:
+    """Whether the first two lines are objects."""
+    lines = [line for line in text.lstrip().split("\n", 3)[:3] if line.strip()]
+    try:
+        return len(lines) >= 2 and all(isinstance(json.loads(line), dict) for line in lines[:2])
+    except (ValueError, RecursionError):
+        return False
+
+
+def _lines(file: Iterable[bytes], first: int) -> Iterator[str]:
     """Decoded lines. JSON is UTF-8 by its standard; a line that is not gets the same guess as any text."""
-    for number, line in enumerate(file):
-        raw = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+    for number, line in enumerate(file, start=first):
+        raw = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError:
             yield raw.decode("cp1252", "replace")
 
 
-def _document(
-    record: Any, path: Path, source_id: str, fragment: str, place: str, *, identifier: str = ""
-) -> Document | BadRecord:
+def _part(record: Any, locator: str, place: str, *, has_id: bool = True) -> Part | BadRecord:
     if not isinstance(record, dict):
         return BadRecord(place, "not an object with named fields")
     fields = {str(key): value for key, value in record.items()}
-    if not identifier:
-        identifier = normalise(_take(fields, ID_FIELDS, (str, int)))
-        fragment = identifier or fragment
+    identifier = normalise(_take(fields, ID_FIELDS, (str, int))) if has_id else ""
     title = one_line(normalise(_take(fields, ("title",), (str,))))
     uri = _take(fields, URI_FIELDS, (str,)).strip()
     text = normalise(_take(fields, TEXT_FIELDS, (str,)))
@@ -115,13 +119,7 @@ def _document(
     text = normalise(text)
     if not text.strip():
         return BadRecord(place, f"no text: none of {', '.join(TEXT_FIELDS)} and no other field with a value")
-    return make_document(
-        identifier=identifier or f"{source_id}#{fragment}",
-        uri=uri or file_uri(path, fragment),
-        title=title,
-        text=text,
-        metadata=metadata,
-    )
+    return Part(text, title, metadata, locator, identifier, uri)
 
 
 def _take(fields: dict[str, Any], names: tuple[str, ...], kinds: tuple[type, ...]) -> str:

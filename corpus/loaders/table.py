@@ -44,10 +44,10 @@ def extract_table(data: bytes, *, delimiter: str | None = None) -> Extracted:
     if not filled:
         raise NoText("no cell of the table holds anything")
     header: Sequence[str] = ()
-    if len(filled) > 1 and _is_header(filled[0][1]):
+    if len(filled) > 1 and is_header(filled[0][1]):
         header = filled[0][1]
         filled = filled[1:]
-    body = "\n\n".join(_paragraph(number, row, header) for number, row in filled)
+    body = "\n\n".join(row_paragraph(number, row, header) for number, row in filled)
     metadata: dict[str, str | int] = {
         "format": "table",
         "rows": len(filled),
@@ -83,13 +83,14 @@ def _find_delimiter(text: str) -> str:
     return best
 
 
-def _is_header(row: Sequence[str]) -> bool:
+def is_header(row: Sequence[str]) -> bool:
     """Column names: words, not numbers, and all different."""
     names = [cell for cell in row if cell]
     return bool(names) and len(set(names)) == len(names) and not any(_NUMBER.fullmatch(name) for name in names)
 
 
-def _paragraph(number: int, row: Sequence[str], header: Sequence[str]) -> str:
+def row_paragraph(number: int, row: Sequence[str], header: Sequence[str]) -> str:
+    """A row as lines `column: value`, led by its number; empty cells are left out."""
     lines = [f"row: {number}"]
     for place, cell in enumerate(row):
         if cell:

@@ -1,8 +1,9 @@
-"""The child process that parses HTML and PDF (`python -m thresher.corpus.loaders.worker`).
+"""The child process that parses (`python -m thresher.corpus.loaders.worker`).
 
 Frames in both directions: a four-byte length, then JSON; a request's JSON is followed by the file's bytes in a frame of
-their own. The process limits itself, so that it ends even when its parent has been killed: memory by RLIMIT_AS, each
-parse by an alarm that the kernel delivers into C code too.
+their own. The answer is a frame for each part or bad record and a last one that says how it ended. The process limits
+itself, so that it ends even when its parent has been killed: memory by RLIMIT_AS, each parse by an alarm that the
+kernel delivers into C code too.
 """
 
 from __future__ import annotations
@@ -13,10 +14,18 @@ import os
 import signal
 import struct
 import sys
+import time
+from collections.abc import Iterator
 from typing import IO, Any
 
 from thresher.corpus.errors import LoaderError
-from thresher.corpus.loaders.base import Extracted
+from thresher.corpus.loaders.base import Part
+from thresher.corpus.loaders.dispatch import read_parts
+from thresher.corpus.loaders.formats import Format
+from thresher.corpus.loaders.limits import Limits
+
+_LONGEST_MESSAGE = 500
+_OUT_OF_MEMORY = {"error": "memory", "message": ""}
 
 
 def send(stream: IO[bytes], payload: bytes) -> None:
@@ -45,31 +54,38 @@ def main() -> None:
         request = json.loads(head)
         _limit_memory(request["memory_bytes"])
         signal.setitimer(signal.ITIMER_REAL, request["time_s"])  # SIGALRM's default action ends the process
-        answer = _answer(request["format"], data)
+        try:
+            for answer in _answers(request, data):
+                send(answers, json.dumps(answer).encode())
+        except MemoryError:  # before `send`, which only copies the answer into the pipe
+            send(answers, json.dumps(_OUT_OF_MEMORY).encode())
         signal.setitimer(signal.ITIMER_REAL, 0)
-        send(answers, json.dumps(answer).encode())
 
 
-def _answer(kind: str, data: bytes) -> dict[str, Any]:
+def _answers(request: dict[str, Any], data: bytes) -> Iterator[dict[str, Any]]:
+    limits = Limits(ocr=request["ocr"], deadline=time.monotonic() + request["soft_s"])
     try:
-        extracted = _extract(kind, data)
+        for item in read_parts(data, Format(request["format"]), request["name"], limits):
+            if isinstance(item, Part):
+                yield {
+                    "text": item.text,
+                    "title": item.title,
+                    "metadata": dict(item.metadata),
+                    "locator": item.locator,
+                    "own_id": item.own_id,
+                    "uri": item.uri,
+                }
+            else:
+                yield {"place": item.place, "reason": item.reason, "fault": item.fault}
     except LoaderError as error:
-        return {"error": error.code, "message": str(error)}
+        yield {"error": error.code, "message": str(error)[:_LONGEST_MESSAGE]}
     except MemoryError:
-        return {"error": "memory", "message": ""}
+        yield _OUT_OF_MEMORY
     except Exception as error:  # whatever a parser raises is this file's failure, not the run's
-        return {"error": LoaderError.code, "message": f"the parser failed: {type(error).__name__}: {error}"}
-    return {"text": extracted.text, "title": extracted.title, "metadata": dict(extracted.metadata)}
-
-
-def _extract(kind: str, data: bytes) -> Extracted:
-    if kind == "html":
-        from thresher.corpus.loaders.html import extract_html
-
-        return extract_html(data)
-    from thresher.corpus.loaders.pdf import extract_pdf
-
-    return extract_pdf(data)
+        message = f"the parser failed: {type(error).__name__}: {error}"
+        yield {"error": LoaderError.code, "message": message[:_LONGEST_MESSAGE]}
+    else:
+        yield {"error": None}
 
 
 def _limit_memory(size: int) -> None:

@@ -53,6 +53,16 @@ def load_chunks(connection: sqlite3.Connection, chunk_ids: Sequence[int]) -> dic
     return {row[0]: _chunk(row) for row in rows}
 
 
+def document_ids(connection: sqlite3.Connection, chunk_ids: Sequence[int]) -> dict[int, str]:
+    """Of each live chunk among `chunk_ids`, the id of its document."""
+    return dict(
+        connection.execute(
+            f"SELECT c.id, d.id FROM {_CHUNK_TABLES} WHERE c.id IN (SELECT value FROM json_each(?))",
+            (id_list(chunk_ids),),
+        ).fetchall()
+    )
+
+
 def read_document(connection: sqlite3.Connection, document_id: str) -> list[Chunk] | None:
     """All chunks of a document in order, or None if there is no such document."""
     found = connection.execute("SELECT key FROM documents WHERE id = ?", (storable(document_id),)).fetchone()
@@ -98,6 +108,16 @@ def document_hashes(connection: sqlite3.Connection, document_ids: Iterable[str])
     return dict(
         connection.execute(
             "SELECT id, content_hash FROM documents WHERE id IN (SELECT value FROM json_each(?))",
+            (text_list(document_ids),),
+        ).fetchall()
+    )
+
+
+def document_owners(connection: sqlite3.Connection, document_ids: Iterable[str]) -> dict[str, str]:
+    """Source ids of the live documents among `document_ids`."""
+    return dict(
+        connection.execute(
+            "SELECT id, source_id FROM documents WHERE id IN (SELECT value FROM json_each(?))",
             (text_list(document_ids),),
         ).fetchall()
     )
@@ -165,8 +185,17 @@ def load_vectors(
     return [row[0] for row in rows], stack_vectors([row[1] for row in rows], dimension)
 
 
+def damaged_row(what: str) -> sqlite3.DatabaseError:
+    """The error of a row that no writer wrote, as SQLite would raise it."""
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
 def stack_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
     """Stored blobs as one matrix, shape (len(blobs), dimension)."""
+    if any(not isinstance(blob, bytes) or len(blob) != 4 * dimension for blob in blobs):
+        raise damaged_row(f"a vector has not {dimension} dimensions")
     return np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), dimension)
 
 

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 
 from thresher.corpus.access import no_space
@@ -83,10 +84,42 @@ class Store:
         return row[0] if row else None
 
     def vacuum(self) -> None:
-        """Rewrite the file so that no freed byte stays, and empty the WAL."""
+        """Rewrite the file so that no freed byte stays, and empty the WAL.
+
+        Raises:
+            CollectionUnavailable: a read that is under way keeps the WAL from being emptied.
+        """
         with self._writing, self._translated():
             self._writer.execute("VACUUM")
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise CollectionUnavailable(
+                f"{self._path} was rewritten, but a search or a snapshot under way still needs old pages of its "
+                "log: run this again when that has ended"
+            )
+
+    def copy_to(self, target: Path) -> None:
+        """Write a consistent copy, without freed pages, to a new file; reads and writes go on meanwhile.
+
+        Raises:
+            StorageFull: the disk of `target` is full.
+            CollectionUnavailable: `target` cannot be written.
+            CollectionDamaged: the database cannot be read.
+        """
+        connection = self._borrow()
+        try:
+            connection.execute("VACUUM INTO ?", (str(target),))
+        except sqlite3.OperationalError as error:
+            # What fails is nearly always the writing, so the message must name the copy.
+            if (error.sqlite_errorcode & 0xFF) == sqlite3.SQLITE_FULL:
+                raise no_space(target) from error
+            raise CollectionUnavailable(
+                f"{self._path} could not be copied to {target} ({error}): check that its disk is writable and not full"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise CollectionDamaged(_advice(self._path, str(error))) from error
+        finally:
+            self._give_back(connection)
 
     def close(self) -> None:
         """Fold the WAL into the database and close every connection."""
@@ -155,10 +188,14 @@ class Store:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except (UnicodeDecodeError, JSONDecodeError) as error:
+            # Bits that flipped inside a row, or in a name that SQLite's own message repeats.
+            raise CollectionDamaged(_advice(self._path, f"a row cannot be read: {error}")) from error
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", None)
             primary = code & 0xFF if code is not None else None
-            if primary in _DAMAGE:
+            # Python's own complaint about text that is no UTF-8 has no code.
+            if primary in _DAMAGE or "decode to UTF-8" in str(error):
                 raise CollectionDamaged(_advice(self._path, str(error))) from error
             if primary == sqlite3.SQLITE_FULL:
                 raise no_space(self._path) from error

@@ -26,7 +26,9 @@ class ExactIndex:
         with self._guard:
             for chunk_id in remove:
                 self._remove(chunk_id)
-            fresh = [i for i, chunk_id in enumerate(add) if chunk_id not in self._place]
+            # Of equal ids the first counts.
+            places = {chunk_id: i for i, chunk_id in reversed(list(enumerate(add)))}
+            fresh = sorted(i for chunk_id, i in places.items() if chunk_id not in self._place)
             size = len(self._place)
             self._reserve(size + len(fresh))
             if fresh:

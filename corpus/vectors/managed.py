@@ -4,42 +4,40 @@ The indexes hold each distinct vector once; what they find is expanded to the ch
 
 Exact search answers while the collection is small (it is then as fast as HNSW, and right), inside filtered sets, and
 whenever Chroma is out of order. Chroma is followed from the first write on, but opened only when something needs it.
+
+Out of order means one of two things, and `Recovery` mends both in the background:
+- a fault: the generation is damaged or lost, so another is built from the record. It is written into the record.
+- away: what runs the index does not answer (a server that is down, a child that died). Writes stand in the record, and
+  the index, if it is whole when it is back, only gets what it lacks.
 """
 
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 
+from thresher.corpus.access import building, is_full
 from thresher.corpus.documents import Vectors
 from thresher.corpus.errors import CollectionClosed
-from thresher.corpus.generations import Generations
-from thresher.corpus.record.documents import chunk_count, chunks_of, load_vectors, stack_vectors, vectors_of
-from thresher.corpus.record.oplog import Progress, last_seq, load_progress, pending_since, save_progress
+from thresher.corpus.record.documents import chunk_count, chunks_of, load_vectors, vectors_of
+from thresher.corpus.record.oplog import Progress, last_seq, load_progress, save_progress
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.base import VectorIndex
-from thresher.corpus.vectors.chroma import TOLERATED_MISSES, ChromaIndex
-from thresher.corpus.vectors.exact import ExactIndex, top_k
+from thresher.corpus.vectors.base import IndexHome, IndexUnreachable, OpenIndex
+from thresher.corpus.vectors.exact import top_k
+from thresher.corpus.vectors.following import PAGE, Follower
+from thresher.corpus.vectors.recovery import Recovery
+from thresher.corpus.vectors.residence import NAME, settle
+from thresher.corpus.vectors.standby import Standby
 
 logger = logging.getLogger(__name__)
 
-NAME = "dense"
 EXACT_BELOW = 5_000
 """Collections with fewer chunks than this are searched exactly."""
-
-_PAGE = 1_000
-_SELF_QUERIES = 64
-_NEWEST = 1_000
-
-
-class _Stopped(Exception):
-    """The collection is closing while an index is being built."""
 
 
 class ManagedDense:
@@ -48,53 +46,61 @@ class ManagedDense:
     def __init__(
         self,
         store: Store,
-        root: Path,
+        home: IndexHome,
         dimension: int,
         writing: threading.RLock,
         *,
         exact_below: int = EXACT_BELOW,
     ) -> None:
         self._store = store
-        self._generations = Generations(root)
+        self._home = home
         self._dimension = dimension
         self._writing = writing
         self._exact_below = exact_below
-        self._chroma: ChromaIndex | None = None
-        self._exact = ExactIndex(dimension)
-        self._exact_seq: int | None = None
-        self._exact_loading = threading.Lock()
-        self._stop = threading.Event()
-        self._repair: threading.Thread | None = None
+        self._follower = Follower(store, dimension)
+        self._chroma: OpenIndex | None = None
+        self._away: str | None = None
+        self._standby = Standby(store, self._follower, dimension)
+        self._recovery = Recovery(self._recover, lambda: bool(self.progress.fault or self._away))
         self._closed = False
+        settle(store, home.identity)
         with store.read() as connection:
             self.progress = load_progress(connection, NAME)
             self.chunks = chunk_count(connection)
-        self._generations.keep_only(self.progress.generation, quarantined=True)
+        home.on_lost(self._lost)
         if self.progress.fault:
-            self._start_repair()
+            self._recovery.start()
 
     @property
     def backend(self) -> tuple[Literal["chroma", "exact"], str]:
         """(`chroma` or `exact`, why)."""
         if self.progress.fault:
             return "exact", f"the Chroma index is being rebuilt: {self.progress.fault}"
+        if self._away:
+            return "exact", f"the Chroma index does not answer and is tried again: {self._away}"
         if self.chunks < self._exact_below:
             return "exact", f"fewer than {self._exact_below} chunks"
         return "chroma", f"{self._exact_below} chunks or more"
 
+    @property
+    def fault(self) -> str | None:
+        """What is out of order, if anything is."""
+        return self.progress.fault or self._away
+
     def catch_up(self) -> None:
         """Bring Chroma level with the record; `progress` then says so, and the caller saves it.
 
-        Needs the write lock. A Chroma that cannot follow is put aside: the write itself stands.
+        Needs the write lock. A Chroma that cannot follow is put aside, or left alone while it does not answer: the
+        write itself stands.
         """
         with self._store.read() as connection:
             self.chunks = chunk_count(connection)
-        if self.progress.fault:
+        if self.fault:
             return
         try:
-            self._replay(self._open())
+            self.progress = self._follower.replay(self._open(), self.progress)
         except Exception as error:
-            self._quarantine(f"it could not be updated ({error})")
+            self._fail("it could not be updated", error)
 
     def search(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
         """The k nearest live (chunk id, cosine similarity), nearest first; fewer only if there are no more."""
@@ -114,20 +120,29 @@ class ManagedDense:
             pairs = vectors_of(connection, chunk_ids)
         vector_ids = sorted({vector_id for vector_id, _ in pairs})
         if self.backend[0] == "exact":
-            return _expand(self._level_exact().search_within(vector, vector_ids, k), pairs, k)
+            return _expand(self._standby.level().search_within(vector, vector_ids, k), pairs, k)
         best: list[tuple[int, float]] = []
-        for start in range(0, len(vector_ids), _PAGE):
+        for start in range(0, len(vector_ids), PAGE):
             with self._store.read() as connection:
-                ids, rows = load_vectors(connection, vector_ids[start : start + _PAGE], self._dimension)
+                ids, rows = load_vectors(connection, vector_ids[start : start + PAGE], self._dimension)
             best += top_k(np.array(ids, dtype=np.int64), rows, vector, k)
         return _expand(sorted(best, key=lambda hit: (-hit[1], hit[0]))[:k], pairs, k)
 
     def rebuild(self) -> None:
-        """Build a new generation from the stored vectors, switch to it, remove all others."""
-        self._end_repair()
-        with self._writing:
-            self._switch(*self._build())
-            self._generations.keep_only(self.progress.generation, quarantined=False)
+        """Build a new generation from the stored vectors, switch to it, remove all others.
+
+        Raises:
+            IndexUnreachable: what runs the index does not answer; nothing was changed.
+            StorageFull, CorpusError: it could not be built; nothing was changed.
+        """
+        self._recovery.pause()
+        try:
+            with self._writing, building("Chroma"):
+                self._switch(*self._build())
+                self._home.keep_only(self.progress.generation, quarantined=False)
+        finally:
+            if self.fault:
+                self._recovery.start()
 
     def problems(self) -> list[str]:
         """What differs from the record's vectors. Needs the write lock."""
@@ -135,28 +150,29 @@ class ManagedDense:
             self.catch_up()
         if self.progress.fault:
             return [f"Chroma index is out of use, exact search serves: {self.progress.fault}; run `thresher rebuild`"]
-        index = self._open()
-        live, held = self._vector_ids(), index.ids()
-        found = []
-        if missing := sorted(live - held):
-            found.append(
-                f"Chroma index lacks {len(missing)} live vectors (first: {missing[:5]}): run `thresher rebuild`"
-            )
-        if extra := sorted(held - live):
-            found.append(f"Chroma index holds {len(extra)} dead vectors (first: {extra[:5]}): run `thresher rebuild`")
-        return found or self._lost(index, sorted(live))
+        try:
+            if self._away is None:
+                return self._follower.problems(self._open())
+        except IndexUnreachable as error:
+            self._leave(str(error))
+        return [f"Chroma index does not answer, exact search serves: {self._away}"]
 
     def wait_for_repair(self, timeout_s: float | None = None) -> bool:
         """Wait until a running repair ends; whether Chroma is in order then."""
-        repair = self._repair
-        if repair is not None:
-            repair.join(timeout_s)
-        return self.progress.fault is None
+        self._recovery.wait(timeout_s)
+        return self.fault is None
+
+    def rest(self) -> None:
+        """Close Chroma until something needs it. Needs the write lock."""
+        index, self._chroma = self._chroma, None
+        if index is not None:
+            index.close()
 
     def close(self) -> None:
         """Stop a repair and close Chroma."""
         self._closed = True
-        self._end_repair()
+        self._home.close()
+        self._recovery.end()
         with self._writing:
             if self._chroma is not None:
                 self._chroma.close()
@@ -167,18 +183,20 @@ class ManagedDense:
         while self.backend[0] == "chroma" and (index := self._ready()) is not None:
             try:
                 return index.search(vector, k)
+            except IndexUnreachable as error:
+                if self._closed:
+                    raise CollectionClosed("the collection is closed; open it again") from error
+                # Not under the write lock: a writer may be waiting for the same server to answer.
+                if self._chroma is index:
+                    self._leave(str(error))
             except Exception as error:
                 with self._writing:
                     # A generation that was replaced or closed under this search is not at fault.
                     if self._chroma is index:
                         self._quarantine(f"it could not answer ({error})")
-        return self._level_exact().search(vector, k)
+        return self._standby.level().search(vector, k)
 
-    def _vector_ids(self) -> set[int]:
-        with self._store.read() as connection:
-            return {row[0] for row in connection.execute("SELECT id FROM vectors")}
-
-    def _ready(self) -> VectorIndex | None:
+    def _ready(self) -> OpenIndex | None:
         """Chroma, open and level with what was applied; None while it is out of order."""
         if self._chroma is None:
             with self._writing:
@@ -189,140 +207,121 @@ class ManagedDense:
                     save_progress(connection, NAME, self.progress)
         return self._chroma
 
-    def _open(self) -> ChromaIndex:
+    def _open(self) -> OpenIndex:
+        """Chroma, opened if it was not, and made to hold what the record does. Needs the write lock."""
         if self._chroma is None:
-            if self.progress.generation == 0:
-                self.progress = Progress(1, 0, None)
-                self._generations.fresh(1)
-            elif not (path := self._generations.path(self.progress.generation)).is_dir():
-                raise FileNotFoundError(f"{path} is missing")
-            index = ChromaIndex(self._generations.path(self.progress.generation))
-            self._chroma = index
-            if index.was_unclean:
-                self._replay(index)
-                self._reconcile(index)
+            self._adopt(self._opened())
+            with suppress(Exception):  # leftovers are no reason not to search
+                self._home.keep_only(self.progress.generation, quarantined=True)
+        assert self._chroma is not None
         return self._chroma
 
-    def _replay(self, index: VectorIndex) -> None:
-        with self._store.read() as connection:
-            pending = pending_since(connection, "vector", self.progress.applied_seq)
-            if pending is None:
-                return
-            index.apply(add=[], vectors=_empty(self._dimension), remove=pending.removed)
-            for ids, rows in _pages(connection, pending.first, self._dimension):
-                index.apply(add=ids, vectors=rows, remove=[])
-        self.progress = Progress(self.progress.generation, pending.seq, None)
+    def _opened(self) -> OpenIndex:
+        if self.progress.generation:
+            return self._home.open(self.progress.generation)
+        index = self._home.fresh(1)
+        self.progress = Progress(1, 0, None)
+        return index
 
-    def _reconcile(self, index: VectorIndex) -> None:
-        """After an unclean end, trust the record's list of vectors over the log of what was applied."""
-        live, held = self._vector_ids(), index.ids()
-        missing = sorted(live - held)
-        if held != live:
-            logger.warning("Chroma index lacked %d vectors and held %d dead ones", len(missing), len(held - live))
-            index.apply(add=[], vectors=_empty(self._dimension), remove=sorted(held - live))
-            self._insert(index, missing)
-        # Listed is not found: the list and the graph are saved apart, and only the newest can have come between.
-        if lost := self._unfound(index, sorted(live)[-_NEWEST:]):
-            logger.warning("Chroma index listed %d vectors that it did not find; adding them again", len(lost))
-            index.apply(add=[], vectors=_empty(self._dimension), remove=lost)
-            self._insert(index, lost)
+    def _adopt(self, index: OpenIndex) -> None:
+        """Use a generation that was just opened. Needs the write lock."""
+        self._chroma = index
+        self.progress = self._follower.replay(index, self.progress)
+        self._follower.reconcile(index, was_unclean=index.was_unclean)
 
-    def _insert(self, index: VectorIndex, vector_ids: list[int]) -> None:
-        with self._store.read() as connection:
-            for start in range(0, len(vector_ids), _PAGE):
-                ids, rows = load_vectors(connection, vector_ids[start : start + _PAGE], self._dimension)
-                index.apply(add=ids, vectors=rows, remove=[])
+    def _fail(self, what: str, error: Exception) -> None:
+        if _will_pass(error):
+            self._leave(str(error))
+        else:
+            self._quarantine(f"{what} ({error})")
 
-    def _unfound(self, index: VectorIndex, vector_ids: list[int]) -> list[int]:
-        """Which of these do not find themselves."""
-        with self._store.read() as connection:
-            ids, rows = load_vectors(connection, vector_ids, self._dimension)
-        return [i for i, row in zip(ids, rows, strict=True) if i not in {found for found, _ in index.search(row, 10)}]
+    def _leave(self, why: str) -> None:
+        """Search exactly until what runs the index answers again."""
+        self._away = why
+        self._recovery.start()
 
-    def _lost(self, index: VectorIndex, live: list[int]) -> list[str]:
-        """Whether the graph has lost vectors that the index lists.
-
-        HNSW may miss single ones in a dense cluster, which is no damage; only many count.
-        """
-        sample = live[:: max(1, len(live) // _SELF_QUERIES)]
-        lost = self._unfound(index, sample)
-        if len(lost) <= len(sample) * TOLERATED_MISSES:
-            return []
-        return [f"Chroma index does not find {len(lost)} of {len(sample)} sampled vectors: run `thresher rebuild`"]
-
-    def _level_exact(self) -> ExactIndex:
-        with self._exact_loading, self._store.read() as connection:
-            seq = self._exact_seq
-            if seq is None:
-                self._exact_seq = last_seq(connection)
-                for ids, rows in _pages(connection, 0, self._dimension):
-                    self._exact.apply(add=ids, vectors=rows, remove=[])
-            elif pending := pending_since(connection, "vector", seq):
-                self._exact.apply(add=[], vectors=_empty(self._dimension), remove=pending.removed)
-                for ids, rows in _pages(connection, pending.first, self._dimension):
-                    self._exact.apply(add=ids, vectors=rows, remove=[])
-                self._exact_seq = pending.seq
-        return self._exact
+    def _lost(self, why: str) -> None:
+        if self._chroma is not None and not self._closed:
+            self._leave(why)
 
     def _quarantine(self, why: str) -> None:
+        """Give a generation up and have another built. Needs the write lock."""
         if self.progress.fault:
             return
-        if self._chroma is not None:
-            self._chroma.abandon()
-            self._chroma = None
-        aside = self._generations.quarantine(self.progress.generation)
+        self._abandon()
+        aside = None
+        with suppress(IndexUnreachable):
+            aside = self._home.quarantine(self.progress.generation)
         fault = f"{why}; moved to {aside}" if aside else why
         logger.warning("Chroma index put aside, exact search serves meanwhile: %s", fault)
         self.progress = Progress(self.progress.generation, 0, fault)
         with self._store.write() as connection:
             save_progress(connection, NAME, self.progress)
-        self._start_repair()
+        self._recovery.start()
 
-    def _start_repair(self) -> None:
-        if self._closed or self._stop.is_set() or (self._repair is not None and self._repair.is_alive()):
-            return
-        self._repair = threading.Thread(target=self._run_repair, name="thresher-dense-repair", daemon=True)
-        self._repair.start()
+    def _abandon(self) -> None:
+        if self._chroma is not None:
+            self._chroma.abandon()
+            self._chroma = None
 
-    def _end_repair(self) -> None:
-        self._stop.set()
-        if self._repair is not None:
-            self._repair.join()
-            self._repair = None
-        self._stop.clear()
-
-    def _run_repair(self) -> None:
-        try:
-            index, progress = self._build(self._check_stop)
-            # The lock may be held by someone who waits for this thread to end.
-            while not self._writing.acquire(timeout=0.1):
-                if self._stop.is_set():
-                    index.abandon()
-                    raise _Stopped
+    def _recover(self) -> None:
+        """One attempt of the background thread."""
+        if self.progress.fault:
+            index, progress = self._build(self._recovery.check)
             try:
-                self._switch(index, progress)
-            finally:
-                self._writing.release()
-            self._generations.keep_only(self.progress.generation, quarantined=True)
+                with self._recovery.holding(self._writing):
+                    self._switch(index, progress)
+            except BaseException:
+                index.abandon()
+                raise
+            with suppress(IndexUnreachable):
+                self._home.keep_only(self.progress.generation, quarantined=True)
             logger.info("Chroma index rebuilt as generation %d", self.progress.generation)
-        except _Stopped:
-            logger.info("rebuilding the Chroma index was interrupted; it starts again on the next open")
-        except Exception:
-            logger.exception(
-                "the Chroma index could not be rebuilt; exact search serves, `thresher rebuild` tries again"
-            )
+        elif self._away:
+            self._return()
+        if self.backend[0] == "chroma":
+            self._standby.release()
 
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise _Stopped
+    def _return(self) -> None:
+        """Open a generation again whose server or child did not answer."""
+        with self._recovery.holding(self._writing):
+            self._abandon()
+        failure: Exception | None = None
+        index: OpenIndex | None = None
+        try:
+            index = self._opened()  # without the lock: it may take long
+        except IndexUnreachable:
+            raise
+        except Exception as error:
+            failure = error
+        try:
+            with self._recovery.holding(self._writing):
+                if index is not None:
+                    try:
+                        self._adopt(index)
+                        with self._store.write() as connection:
+                            save_progress(connection, NAME, self.progress)
+                    except Exception as error:
+                        if _will_pass(error):
+                            raise IndexUnreachable(str(error)) from error
+                        failure = error
+                if failure is not None:
+                    self._quarantine(f"it could not be opened again ({failure})")
+                self._away = None
+        except BaseException:
+            if index is not None and self._chroma is not index:
+                index.abandon()
+            raise
+        if failure is None:
+            logger.info("the Chroma index is back, level with the record")
 
-    def _build(self, check: Callable[[], None] = lambda: None) -> tuple[ChromaIndex, Progress]:
+    def _build(self, check: Callable[[], None] = lambda: None) -> tuple[OpenIndex, Progress]:
         generation = self.progress.generation + 1
-        index = ChromaIndex(self._generations.fresh(generation))
+        index = self._home.fresh(generation)
         try:
             with self._store.read() as connection:
                 seq = last_seq(connection)
-                for ids, rows in _pages(connection, 0, self._dimension):
+                for ids, rows in self._follower.pages(connection, 0):
                     check()
                     index.apply(add=ids, vectors=rows, remove=[])
         except BaseException:
@@ -330,19 +329,20 @@ class ManagedDense:
             raise
         return index, Progress(generation, seq, None)
 
-    def _switch(self, index: ChromaIndex, progress: Progress) -> None:
-        old, self._chroma, self.progress = self._chroma, index, progress
-        self._replay(index)
+    def _switch(self, index: OpenIndex, progress: Progress) -> None:
+        """Use a generation that was just built. Needs the write lock."""
+        progress = self._follower.replay(index, progress)
         with self._store.write() as connection:
-            save_progress(connection, NAME, self.progress)
+            save_progress(connection, NAME, progress)
+        old, self._chroma, self.progress, self._away = self._chroma, index, progress, None
         if old is not None:
-            old.close()
+            with suppress(Exception):
+                old.close()
 
 
-def _pages(connection: sqlite3.Connection, first: int, dimension: int) -> Iterator[tuple[list[int], Vectors]]:
-    rows = connection.execute("SELECT id, vector FROM vectors WHERE id >= ? ORDER BY id", (first,))
-    while page := rows.fetchmany(_PAGE):
-        yield [row[0] for row in page], stack_vectors([row[1] for row in page], dimension)
+def _will_pass(error: Exception) -> bool:
+    """Whether the index is not at fault: what runs it does not answer, or the disk is full."""
+    return isinstance(error, IndexUnreachable) or is_full(error)
 
 
 def _expand(found: list[tuple[int, float]], pairs: list[tuple[int, int]], k: int) -> list[tuple[int, float]]:
@@ -350,7 +350,3 @@ def _expand(found: list[tuple[int, float]], pairs: list[tuple[int, int]], k: int
     similarity = dict(found)
     hits = [(chunk_id, similarity[vector_id]) for vector_id, chunk_id in pairs if vector_id in similarity]
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
-
-
-def _empty(dimension: int) -> Vectors:
-    return np.zeros((0, dimension), dtype=np.float32)

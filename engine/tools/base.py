@@ -25,6 +25,7 @@ class Found:
     """A passage that a tool brings: evidence before the engine has issued its id.
 
     `rank` is its place in the query's full ranking, `place` the order in which one observation displays its chunks.
+    `score` is on the scale of reciprocal rank fusion, whatever ranked it, so that those of different queries compare.
     """
 
     key: str
@@ -41,11 +42,13 @@ class Found:
     score: float = 0.0
     dense: float | None = None
     bm25: float | None = None
+    rerank: float | None = None
+    duplicates: tuple[str, ...] = ()
     source: str = "corpus"
 
     @classmethod
-    def from_hit(cls, hit: Hit, *, rank: int, place: int) -> Found:
-        """A hit of the corpus."""
+    def from_hit(cls, hit: Hit, *, rank: int, place: int, score: float | None = None) -> Found:
+        """A hit of the corpus; `score` in place of its own, where that is on another scale."""
         chunk = hit.chunk
         return cls(
             key=f"corpus:{chunk.id}",
@@ -59,9 +62,11 @@ class Found:
             metadata=chunk.metadata,
             rank=rank,
             place=place,
-            score=hit.score,
+            score=hit.score if score is None else score,
             dense=hit.dense,
             bm25=hit.bm25,
+            rerank=hit.rerank,
+            duplicates=tuple(str(chunk_id) for chunk_id in hit.duplicates),
         )
 
     def as_evidence(self, evidence_id: str, *, query: str, turn: int) -> Evidence:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, StringConstraints
 
@@ -14,6 +14,8 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Hit
 from thresher.corpus.errors import CorpusError, DocumentNotFound, InvalidQuery
 from thresher.corpus.filters import Filter, parse_filter
+from thresher.corpus.retrieval.fusion import score_at
+from thresher.corpus.retrieval.ranking import PLAIN, Ranking, Warn
 from thresher.engine.policy import Outcome
 from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult
 
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 CANDIDATES = 50
 SHOWN_BY_SEARCH = 10
 SHOWN_BY_GREP = 5
+
+Result = TypeVar("Result", Found, Hit)
 
 Words = Annotated[str, StringConstraints(min_length=1, max_length=8_000, strip_whitespace=True)]
 FilterArgument = Annotated[
@@ -35,10 +39,11 @@ FilterArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CorpusScope:
-    """What a search may see: one collection, under the request's own filter."""
+    """What a search may see, one collection under the request's own filter, and how it is ranked."""
 
     collection: Collection
     filters: Mapping[str, Any] | None = None
+    ranking: Ranking = PLAIN
 
     def where(self, call_filter: Mapping[str, Any] | None = None) -> Filter | None:
         """The request's filter and the call's, both of which must hold."""
@@ -46,6 +51,27 @@ class CorpusScope:
         if not both:
             return None
         return parse_filter(both[0] if len(both) == 1 else {"type": "and", "filters": both})
+
+    def search(
+        self, query: str, *, limit: int, call_filter: Mapping[str, Any] | None = None, warn: Warn
+    ) -> tuple[Found, ...]:
+        """The best passages for a query, best first.
+
+        Raises:
+            CorpusError: as `Collection.search`. A reranker that fails is no error: `warn` is told.
+        """
+        hits = self.collection.search(
+            query,
+            limit=limit,
+            candidates=CANDIDATES,
+            where=self.where(call_filter),
+            ranking=self.ranking,
+            on_warning=warn,
+        )
+        if self.ranking.by_rank_only:
+            return tuple(Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits))
+        # Logits and convex scores compare within one query only, the places they lead to compare with all.
+        return tuple(Found.from_hit(hit, rank=rank, place=rank, score=score_at(rank)) for rank, hit in enumerate(hits))
 
 
 class SearchArguments(Arguments):
@@ -77,17 +103,19 @@ def retrieval_tools(scope: CorpusScope) -> tuple[Tool, Tool, Tool]:
     """`search_corpus`, `grep_corpus` and `read_document` over one scope."""
 
     async def search(arguments: SearchArguments, editor: Editor) -> ToolResult:
-        def call() -> list[Hit]:
-            where = scope.where(arguments.filter)
-            return scope.collection.search(arguments.query, limit=CANDIDATES, candidates=CANDIDATES, where=where)
+        warnings: list[str] = []
 
-        return _ranking(await _guarded(call, "Could not search"), arguments.query, SHOWN_BY_SEARCH)
+        def call() -> Sequence[Found]:
+            return scope.search(arguments.query, limit=CANDIDATES, call_filter=arguments.filter, warn=warnings.append)
+
+        return _ranking(await _guarded(call, "Could not search"), arguments.query, SHOWN_BY_SEARCH, warnings)
 
     async def grep(arguments: GrepArguments, editor: Editor) -> ToolResult:
-        def call() -> list[Hit]:
+        def call() -> Sequence[Found]:
             # Enough to show the wanted number even if all that was ever shown is among the matches.
             limit = SHOWN_BY_GREP + len(editor.store)
-            return scope.collection.grep(arguments.pattern, limit=limit, where=scope.where(arguments.filter))
+            hits = scope.collection.grep(arguments.pattern, limit=limit, where=scope.where(arguments.filter))
+            return [Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)]
 
         return _ranking(await _guarded(call, "Could not search"), arguments.pattern, SHOWN_BY_GREP)
 
@@ -122,17 +150,16 @@ def retrieval_tools(scope: CorpusScope) -> tuple[Tool, Tool, Tool]:
     )
 
 
-def _ranking(hits: list[Hit] | ToolResult, query: str, limit: int) -> ToolResult:
+def _ranking(found: Sequence[Found] | ToolResult, query: str, limit: int, warnings: Sequence[str] = ()) -> ToolResult:
     """A ranked list, best first."""
-    if isinstance(hits, ToolResult):
-        return hits
-    if not hits:
-        return ToolResult(Outcome.EMPTY, "Nothing found.", query=query)
-    found = tuple(Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits))
-    return ToolResult(Outcome.OK, found=found, limit=limit, query=query)
+    if isinstance(found, ToolResult):
+        return found
+    if not found:
+        return ToolResult(Outcome.EMPTY, "Nothing found.", query=query, warnings=tuple(warnings))
+    return ToolResult(Outcome.OK, found=tuple(found), limit=limit, query=query, warnings=tuple(warnings))
 
 
-def _reading(hits: list[Hit] | ToolResult, arguments: ReadArguments, editor: Editor) -> ToolResult:
+def _reading(hits: Sequence[Hit] | ToolResult, arguments: ReadArguments, editor: Editor) -> ToolResult:
     """A stretch of a document; chunks are preferred by their distance from where the reading starts."""
     if isinstance(hits, ToolResult):
         return hits
@@ -156,14 +183,14 @@ def _reading(hits: list[Hit] | ToolResult, arguments: ReadArguments, editor: Edi
     )
 
 
-def _first_surfaced(hits: list[Hit], editor: Editor) -> int:
+def _first_surfaced(hits: Sequence[Hit], editor: Editor) -> int:
     """Index of the chunk by which a search first came upon the document; 0 if none did."""
     index_of = {str(hit.chunk.id): index for index, hit in enumerate(hits)}
     surfaced = (index_of[e.chunk_id] for e in editor.store if e.source == "corpus" and e.chunk_id in index_of)
     return next(surfaced, 0)
 
 
-async def _guarded(function: Callable[[], list[Hit]], failure: str) -> list[Hit] | ToolResult:
+async def _guarded(function: Callable[[], Sequence[Result]], failure: str) -> Sequence[Result] | ToolResult:
     """Run a corpus call in a thread. A call that was wrong is rejected; one that broke is a failure, never empty."""
     try:
         return await asyncio.to_thread(function)

@@ -10,7 +10,7 @@ from support import prepare
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document
 from thresher.corpus.embedders import load_embedder
-from thresher.corpus.ingest import ingest
+from thresher.corpus.ingestion.ingest import ingest
 from thresher.corpus.paths import collection_path
 
 TEXTS = {

@@ -11,32 +11,15 @@ from typing import Any
 
 import pypdfium2
 import pytest
-from typer.testing import CliRunner
+from face_support import Outcome
 
-from thresher.api.cli.app import app
 from thresher.api.cli.console import emit
-from thresher.api.cli.search import run_search
 from thresher.corpus.collection import Collection
 from thresher.corpus.paths import collection_path, list_collections
 from thresher.engine.requests import SearchRequest, SearchResult
 from thresher.engine.search import SearchEngine
 
 QUESTION = "Who founded the works that made the engine of the ferry Alma?"
-
-
-class Outcome:
-    """What a command did: its exit code and both streams."""
-
-    def __init__(self, *arguments: object) -> None:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="thresher")
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
-
-    @property
-    def json(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.out)
 
 
 @pytest.fixture
@@ -501,11 +484,13 @@ def test_batch_edits_reach_the_engine(
 ) -> None:
     asked: list[SearchRequest] = []
 
-    def remember(engine: SearchEngine, request: SearchRequest, *, save: bool) -> SearchResult:
-        asked.append(request)
-        return run_search(engine, request, save=save)
+    real = SearchEngine.search
 
-    monkeypatch.setattr("thresher.api.cli.search.run_search", remember)
+    async def remember(engine: SearchEngine, request: SearchRequest, **rest: Any) -> SearchResult:
+        asked.append(request)
+        return await real(engine, request, **rest)
+
+    monkeypatch.setattr(SearchEngine, "search", remember)
     assert Outcome("search", QUESTION, "-c", harbour, *flags).code in (0, 3, 4)
     assert [request.edits for request in asked] == [edits]
 
@@ -558,6 +543,12 @@ def test_every_command_takes_json() -> None:
         "verify",
         "rebuild",
         "compact",
+        "reindex",
+        "export",
+        "import",
+        "snapshot",
+        "restore",
+        "tune",
         "serve",
         "doctor",
         "demo",

@@ -32,7 +32,9 @@ async def client(
     *, host: str = "localhost", only: tuple[str, ...] = (), policy: Any = ..., **settings: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(
-        Settings(**{"collection": "harbour", **settings}), only=only, policy=scripted if policy is ... else policy
+        Settings(**{"collection": "harbour", "chroma": "in-process", **settings}),
+        only=only,
+        policy=scripted if policy is ... else policy,
     )
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
@@ -216,7 +218,8 @@ async def test_only_the_named_collections_are_served(harbour: str) -> None:
     assert "harbour'; this server has none" in check_error(response, 404, "collection_not_found", "collections")
 
 
-async def test_the_server_owns_what_it_has_opened(harbour: str) -> None:
+async def test_the_server_owns_what_it_has_opened(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thresher.api.http.registry.LOCK_S", 0.1)
     async with client(effort="minimal") as http:
         with Collection.open(collection_path(harbour)):
             response = await http.post("/v1/search", json={"query": "yard"})
@@ -225,6 +228,23 @@ async def test_the_server_owns_what_it_has_opened(harbour: str) -> None:
         assert {answer.status_code for answer in answers} == {200}
     with Collection.open(collection_path(harbour)):  # given back when the server stops
         pass
+
+
+async def test_a_collection_that_is_being_exchanged_answers_try_again(
+    harbour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thresher.api.http.registry.PATIENCE_S", 0.1)
+    app = create_app(Settings(collection="harbour", chroma="in-process"), policy=scripted)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
+        with app.state.registry.closed(harbour, "restore"):
+            response = await http.post("/v1/search", json={"query": "yard", "effort": "minimal"})
+        assert check_error(response, 503, "collection_busy").startswith("collection 'harbour' is in use (restore)")
+        assert int(response.headers["retry-after"]) >= 0
+        assert (await http.post("/v1/search", json={"query": "yard", "effort": "minimal"})).status_code == 200
 
 
 async def test_request_ids(harbour: str) -> None:

@@ -6,59 +6,20 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from face_support import PATIENCE_S, THRESHER, documents_in, serving, started, thresher, wait_until
 
 from thresher.api.cli.search import exit_code, run_search
 from thresher.corpus.collection import Collection
+from thresher.corpus.errors import CollectionLocked
 from thresher.corpus.paths import DATABASE, collection_path
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.requests import SearchRequest, StopReason
 from thresher.engine.search import SearchEngine
-
-THRESHER = [sys.executable, "-c", "from thresher.api.cli import main; main()"]
-PATIENCE_S = 120
-
-
-def thresher(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*THRESHER, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-
-
-@contextmanager
-def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [*THRESHER, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def wait_until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"never {what}"
-        time.sleep(0.02)
-
-
-def documents_in(database: Path) -> int:
-    try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
-    except sqlite3.OperationalError:
-        return 0
 
 
 def test_the_command_answers() -> None:
@@ -91,32 +52,22 @@ def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> No
 
 
 def test_a_server_owns_its_collections_until_it_stops(harbour: str) -> None:
-    with started("serve", "--port", "0", "--json", "-c", harbour) as server:
-        assert server.stdout is not None
-        lines = []
-        for line in server.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        url = json.loads("".join(lines))["url"]
-        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+    with serving("-c", harbour) as server:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
             assert http.get("/healthz").json() == {"status": "ok"}
             answer = http.post("/v1/search", json={"query": "yard", "effort": "minimal"})
             assert answer.status_code == 200, answer.text
             assert answer.json()["results"]
             assert http.post("/v1/search", content=b"{").json()["error"]["request_id"]
 
-            refused = thresher("search", "yard", "-c", harbour)
-            assert refused.returncode == 1
-            assert str(server.pid) in refused.stderr
-            assert refused.stderr.count("\n") == 1
+            with pytest.raises(CollectionLocked) as refused:
+                Collection.open(collection_path(harbour))
+            assert refused.value.pid == server.process.pid
 
-            occupied = thresher("serve", "--port", url.rsplit(":", 1)[1])
+            occupied = thresher("serve", "--port", server.url.rsplit(":", 1)[1])
             assert occupied.returncode == 2
             assert "choose another --port" in occupied.stderr
-        server.send_signal(signal.SIGINT)
-        assert server.wait(PATIENCE_S) == 130
-        assert "Traceback" not in (server.stderr.read() if server.stderr else "")
+        assert "Traceback" not in server.stop()
     assert thresher("search", "yard", "-c", harbour, "--effort", "minimal").returncode == 0
 
 

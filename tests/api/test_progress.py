@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from thresher.api.cli.progress import describe
-from thresher.corpus.progress import Progress
+from thresher.api.cli.progress import Bar, describe
+from thresher.corpus.ingestion.progress import Progress
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,21 @@ from thresher.corpus.progress import Progress
 )
 def test_progress_in_words(progress: Progress, expected: str) -> None:
     assert describe(progress) == expected
+
+
+def test_the_bar_shows_what_any_operation_tells() -> None:
+    shown: list[tuple[float, float, str]] = []
+    bar = Bar(lambda done, total, words: shown.append((done, total, words)))
+    # As it comes from a server: plain JSON.
+    bar.on_event("ingest", json.loads(json.dumps(asdict(Progress(1, 2, 50, 100, 1, 3, 3, 1.5, current="a.txt")))))
+    bar.on_event("documents", {"done": 1, "total": 1_200})
+    bar.on_event("questions", {"done": 0, "total": 1})
+    bar.on_event("search", {"type": "turn.started", "data": {}})
+    assert shown == [
+        (0.5, 1.0, "1/2 files, 3 passages, 2/s, 0:02 left, a.txt"),
+        (1, 1_200, "1/1,200 documents"),
+        (0, 1, "0/1 question"),
+    ]
 
 
 def test_the_bar_shows_on_a_terminal_and_leaves_stdout_alone(tmp_path: Path) -> None:

@@ -128,3 +128,48 @@ def test_the_key_is_never_shown() -> None:
     assert "s3cret" not in resolved.settings.model_dump_json()
     assert resolved.settings.api_key is not None
     assert resolved.settings.api_key.get_secret_value() == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [("on", True), ("off", False), ("0.8", 0.8), (True, True), (0.9, 0.9), ("1", 1.0)]
+)
+def test_near_duplicates_is_a_switch_or_a_share(given: object, value: object) -> None:
+    settings = load_settings({"near_duplicates": given}, environ={}).settings
+    assert settings.near_duplicates == value
+    assert type(settings.near_duplicates) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("near_duplicates", "maybe", "on, off, or a share"),
+        ("near_duplicates", "1.5", "on, off, or a share"),
+        ("near_duplicates", "nan", "on, off, or a share"),
+        ("fusion", "sum", "choose one of rrf, tuned, convex:ALPHA"),
+        ("chunker", "words", "unknown chunker 'words'"),
+        ("chroma", "nowhere", "names no place for the dense index"),
+        ("rerank_depth", "19", "greater than or equal to 20"),
+        ("rerank_depth", "51", "less than or equal to 50"),
+        ("ocr", "perhaps", "valid boolean"),
+    ],
+)
+def test_values_of_search_and_storage_are_checked(name: str, value: str, message: str) -> None:
+    variable = f"THRESHER_{name.upper()}"
+    with pytest.raises(ConfigError, match=message) as refused:
+        load_settings(environ={variable: value})
+    assert str(refused.value).startswith(variable)
+
+
+def test_a_server_has_chroma_in_a_child() -> None:
+    plain = load_settings(environ={}).settings
+    assert (plain.chroma_spec(serving=True), plain.chroma_spec(serving=False)) == ("child", "in-process")
+    named = load_settings(environ={"THRESHER_CHROMA": "http://localhost:8000"}).settings
+    assert {named.chroma_spec(serving=True), named.chroma_spec(serving=False)} == {"http://localhost:8000"}
+
+
+def test_a_ranking_is_shared_and_switches_differ_from_shares() -> None:
+    by_switch = load_settings({"near_duplicates": True}, environ={}).settings
+    by_share = load_settings({"near_duplicates": 1.0}, environ={}).settings
+    assert by_switch.ranking() is by_switch.ranking()
+    assert by_share.ranking().near_duplicates == 1.0
+    assert by_switch.ranking().near_duplicates != 1.0

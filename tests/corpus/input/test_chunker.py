@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.corpus.chunker import MAX_TOKENS, TARGET_TOKENS, chunk_text, estimate_tokens
+from thresher.corpus.chunker import MAX_TOKENS, TARGET_TOKENS, chunk_text, estimate_tokens, load_chunker
 from thresher.corpus.documents import Span
 
 WORDS = [
@@ -153,3 +158,25 @@ def test_a_chunk_carries_no_desert_of_blanks() -> None:
 def test_sizes_are_checked() -> None:
     with pytest.raises(ValueError, match="max_tokens"):
         chunk_text("text", target_tokens=100, max_tokens=50)
+
+
+def test_the_default_chunker_cuts_as_it_always_did(sample_docs: Path) -> None:
+    """Collections say `structure-1`; another cut needs another name, or documents would change without a reindex."""
+    digest = hashlib.sha256()
+    chunker = pickle.loads(pickle.dumps(load_chunker("structure-1")))
+    for path in sorted(p for p in sample_docs.rglob("*") if p.suffix in (".txt", ".md")):
+        for text in (path.read_text(), path.read_text() * 5):
+            spans = chunker(text)
+            assert spans == chunk_text(text)
+            digest.update(json.dumps([(span.start, span.end) for span in spans]).encode())
+    assert digest.hexdigest() == "9937529ef32e9aaa7365477a25d6f5eaf6f8f04c6281372941b6fa63810f5eab"
+
+
+def test_another_target_makes_passages_of_about_that_size() -> None:
+    text = "\n\n".join(f"Sentence {i} says something of no importance. " * 12 for i in range(60))
+    for target in (16, 100, 400):
+        chunker = load_chunker(f"structure-1:{target}")
+        sizes = [estimate_tokens(text[span.start : span.end]) for span in chunker(text)]
+        assert max(sizes) <= target * 1.28 + 1
+        assert 0.5 * target <= sum(sizes) / len(sizes) <= 1.28 * target
+        assert chunker.version == f"structure-1:{target}"

@@ -40,6 +40,41 @@ def test_undeclared_legacy_encodings_are_guessed(text: str, encoding: str) -> No
     assert decode(text.encode(encoding)) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Имя;Город\nИван;Казань\n", "cp1251"),
+        ("Москва является столицей России.", "koi8_r"),
+        ("Москва является столицей России.", "cp866"),
+        ("Київ є столицею України, стоїть на Дніпрі.", "cp1251"),
+        ("名前,年齢\n佐藤太郎,30\n", "shift_jis"),
+        ("東京は日本の首都です。", "euc_jp"),
+        ("東京は日本の首都です。", "iso2022_jp"),
+        ("中国的首都是北京,人口超过两千万。", "gb18030"),
+        ("姓名,年龄\n王小明,30\n", "gb18030"),
+        ("台灣的首都是台北,這是一個現代化的城市。", "big5"),
+        ("서울은 대한민국의 수도이다.", "euc_kr"),
+        ("L'été dernier, à côté de la forêt", "cp1252"),
+        ("El año pasado llovió aquí, ¿verdad?", "cp1252"),
+        ("“Quoted” – she said… it’s £5", "cp1252"),
+        ("Zażółć gęślą jaźń. Warszawa jest stolicą Polski.", "cp1250"),
+        ("Η Αθήνα είναι η πρωτεύουσα της Ελλάδας.", "cp1253"),
+        ("القاهرة هي عاصمة جمهورية مصر العربية.", "cp1256"),
+        ("ירושלים היא עיר הבירה של מדינת ישראל.", "cp1255"),
+        ("The quick brown fox jumps over the lazy dog, twice.", "cp500"),
+        ("Die schöne Frau trägt grüne Schuhe.", "cp037"),
+    ],
+)
+def test_short_texts_are_guessed_too(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [RUSSIAN, JAPANESE + "\n42 ", "Η Αθήνα είναι η πρωτεύουσα. "])
+def test_utf16_of_other_scripts_without_mark(text: str, encoding: str) -> None:
+    assert decode((text * 3).encode(encoding)) == text * 3
+
+
 def test_a_declaration_helps_where_utf8_fails() -> None:
     assert decode("naïve".encode("cp1252"), "windows-1252") == "naïve"
     assert decode(JAPANESE.encode("iso2022_jp"), "iso-2022-jp") == JAPANESE

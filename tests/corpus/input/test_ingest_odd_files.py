@@ -12,7 +12,7 @@ from support import HashEmbedder
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
 from thresher.corpus.errors import CollectionDamaged
-from thresher.corpus.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import IngestReport, ingest
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_error_of_the_collection_is_not_blamed_on_a_file(
     def damaged(*arguments: object) -> None:
         raise CollectionDamaged("the record cannot be read")
 
-    monkeypatch.setattr(collection, "document_hashes", damaged)
+    monkeypatch.setattr(collection, "document_owners", damaged)
     with pytest.raises(CollectionDamaged):
         ingest(collection, [docs])
 

@@ -14,9 +14,16 @@ from input_files import make_pdf
 
 from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders import NoText, ParserProcess
+from thresher.corpus.loaders.base import Part
 from thresher.corpus.loaders.formats import Format
 
 PAGE = b"<p>hello</p>"
+
+
+def text_of(parser: ParserProcess, data: bytes, kind: Format = Format.HTML) -> str:
+    (item,) = parser.parts(data, kind)
+    assert isinstance(item, Part)
+    return item.text
 
 
 def child_of(parser: ParserProcess) -> subprocess.Popen[bytes]:
@@ -26,9 +33,9 @@ def child_of(parser: ParserProcess) -> subprocess.Popen[bytes]:
 
 def test_one_child_is_used_again() -> None:
     with ParserProcess() as parser:
-        assert parser.extract(PAGE, Format.HTML).text == "hello"
+        assert text_of(parser, PAGE) == "hello"
         first = child_of(parser)
-        assert parser.extract(make_pdf(["page"]), Format.PDF).text == "page"
+        assert text_of(parser, make_pdf(["page"]), Format.PDF) == "page"
         assert child_of(parser) is first
     assert first.poll() is not None, "closing ends the child"
 
@@ -36,55 +43,55 @@ def test_one_child_is_used_again() -> None:
 def test_errors_keep_their_kind() -> None:
     with ParserProcess() as parser:
         with pytest.raises(NoText):
-            parser.extract(make_pdf([""]), Format.PDF)
+            text_of(parser, make_pdf([""]), Format.PDF)
         with pytest.raises(LoaderError, match="damaged"):
-            parser.extract(b"%PDF-1.4 nothing", Format.PDF)
+            text_of(parser, b"%PDF-1.4 nothing", Format.PDF)
 
 
 def test_a_hang_is_stopped_and_the_next_file_is_read() -> None:
     with ParserProcess(time_s=4.0) as parser:
-        parser.extract(PAGE, Format.HTML)
+        text_of(parser, PAGE)
         hung = child_of(parser)
         os.kill(hung.pid, signal.SIGSTOP)
         with pytest.raises(LoaderError, match="longer than 4 s"):
-            parser.extract(PAGE, Format.HTML)
+            text_of(parser, PAGE)
         assert hung.poll() is not None
-        assert parser.extract(PAGE, Format.HTML).text == "hello"
+        assert text_of(parser, PAGE) == "hello"
 
 
 def test_a_crash_costs_one_file() -> None:
     with ParserProcess() as parser:
-        parser.extract(PAGE, Format.HTML)
+        text_of(parser, PAGE)
         child = child_of(parser)
         os.kill(child.pid, signal.SIGSTOP)
         killer = threading.Timer(0.3, child.kill)
         killer.start()
         with pytest.raises(LoaderError, match="crashed"):
-            parser.extract(PAGE, Format.HTML)
-        assert parser.extract(PAGE, Format.HTML).text == "hello"
+            text_of(parser, PAGE)
+        assert text_of(parser, PAGE) == "hello"
 
 
 def test_a_child_that_died_between_files_is_replaced() -> None:
     with ParserProcess() as parser:
-        parser.extract(PAGE, Format.HTML)
+        text_of(parser, PAGE)
         child_of(parser).kill()
         child_of(parser).wait()
-        assert parser.extract(PAGE, Format.HTML).text == "hello"
+        assert text_of(parser, PAGE) == "hello"
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS does not enforce RLIMIT_AS")
 def test_memory_is_limited() -> None:
     with ParserProcess(memory_bytes=300 * 2**20) as parser:
         with pytest.raises(LoaderError, match=r"memory|crashed"):
-            parser.extract(b"<p>word<b>x</b></p>" * 600_000, Format.HTML)
-        assert parser.extract(PAGE, Format.HTML).text == "hello"
+            text_of(parser, b"<p>word<b>x</b></p>" * 600_000)
+        assert text_of(parser, PAGE) == "hello"
 
 
 def test_the_child_ends_when_its_parent_is_killed() -> None:
     code = (
         "import os, signal\n"
         "from thresher.corpus.loaders import ParserProcess\nfrom thresher.corpus.loaders.formats import Format\n"
-        "p = ParserProcess(); p.extract(b'<p>x</p>', Format.HTML); print(p._child.pid, flush=True)\n"
+        "p = ParserProcess(); list(p.parts(b'<p>x</p>', Format.HTML)); print(p._child.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

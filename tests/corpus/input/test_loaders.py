@@ -11,8 +11,10 @@ from input_files import make_pdf, write
 from thresher.corpus.documents import Document, page_at
 from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders import BadRecord, NoText, ParserProcess, Unsupported, load_file
+from thresher.corpus.loaders.base import Part
 from thresher.corpus.loaders.html import extract_html
-from thresher.corpus.loaders.pdf import extract_pdf
+from thresher.corpus.loaders.limits import Limits
+from thresher.corpus.loaders.pdf import pdf_parts
 from thresher.corpus.loaders.table import extract_table
 
 
@@ -31,6 +33,12 @@ def load(path: Path, parser: ParserProcess | None = None) -> Document:
 def records(path: Path) -> tuple[list[Document], list[BadRecord]]:
     items = list(load_file(path, source_id=path.name))
     return [i for i in items if isinstance(i, Document)], [i for i in items if isinstance(i, BadRecord)]
+
+
+def extract_pdf(data: bytes) -> Part:
+    (item,) = pdf_parts(data, Limits())
+    assert isinstance(item, Part)
+    return item
 
 
 # Text

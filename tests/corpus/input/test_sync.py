@@ -13,9 +13,9 @@ from support import HashEmbedder
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
-from thresher.corpus.ingest import ingest
-from thresher.corpus.sync import sync
-from thresher.corpus.walk import Found, RootError, Unreadable, walk
+from thresher.corpus.ingestion.ingest import ingest
+from thresher.corpus.ingestion.sync import sync
+from thresher.corpus.ingestion.walk import Found, RootError, Unreadable, walk
 
 
 @pytest.fixture

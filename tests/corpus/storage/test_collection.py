@@ -255,7 +255,7 @@ def test_filters_over_the_exact_limit_are_fetched_deeper(tmp_path: Path, keep: i
 def test_the_manifest_guards_the_embedder(tmp_path: Path) -> None:
     path = tmp_path / "c"
     Collection.create(path, EMBEDDER).close()
-    with pytest.raises(CollectionMismatch, match=r"dimension 64 → 48.*thresher rebuild"):
+    with pytest.raises(CollectionMismatch, match=r"dimension 64 → 48.*thresher reindex"):
         Collection.open(path, embedder=HashEmbedder(48))
     Collection.open(path, embedder=EMBEDDER).close()  # the failed attempt gave the lock back
 

@@ -129,6 +129,8 @@ def test_the_compiled_filter_means_what_the_grammar_says(
         ({"type": "and", "filters": "x"}, "at least one"),
         ({"type": "in", "key": "k", "value": []}, "at least one"),
         ({"type": "in", "key": "k", "value": "abc"}, "at least one"),
+        ({"type": "in", "key": "k", "value": b"abc"}, "at least one"),
+        ({"type": "eq", "key": "k", "value": ["abc"]}, "got list"),
         ({"type": "eq", "key": "k"}, "value is missing"),
         ({"type": "eq", "key": "", "value": 1}, "key"),
         ({"type": "eq", "key": "k", "value": None}, "NoneType"),

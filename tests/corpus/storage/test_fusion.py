@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.corpus.fusion import reciprocal_rank_fusion
+from thresher.corpus.retrieval.fusion import reciprocal_rank_fusion
 
 rankings = st.lists(st.lists(st.integers(1, 30), unique=True, max_size=20), min_size=1, max_size=3)
 

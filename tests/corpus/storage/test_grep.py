@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -11,7 +13,8 @@ from storage_support import EMBEDDER, prepared
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import InvalidQuery, SearchTimeout
-from thresher.corpus.literals import trigram_query
+from thresher.corpus.grep.literals import trigram_query
+from thresher.corpus.grep.match import GrepMemory
 
 # Few letters, so that patterns hit; case orbits, fold oddities, regex signs and newlines, so that they hit the traps.
 TEXTS = [
@@ -112,8 +115,16 @@ patterns = st.recursive(
 @example("abc(?U)*", False)
 def test_the_prefilter_never_loses_a_match(shelf: Collection, pattern: str, ignore_case: bool) -> None:
     expected = brute_force(shelf, pattern, ignore_case)
-    for few in (0, 2_000):  # both ways of going through the candidates
-        with patch("thresher.corpus.grep._FEW", few):
+    # Every way of going through the candidates: without what earlier greps learnt, with it, and by scanning alone.
+    for few, walked, at_once in ((0, 5, 0), (0, 5, 1_000), (2_000, 5, 0), (-1, 100, 1_000)):
+        with (
+            patch("thresher.corpus.grep.match._FEW", few),
+            patch("thresher.corpus.grep.match._WALKED", walked),
+            patch("thresher.corpus.grep.match._AT_ONCE", at_once),
+            patch.object(shelf, "_grep_memory", GrepMemory() if at_once == 0 else shelf._grep_memory),
+            patch("thresher.corpus.grep.order._LEAST", 3 if few else 10_000),
+            patch("thresher.corpus.grep.postings._PROBED", 2),
+        ):
             found = shelf.grep(pattern, limit=100, ignore_case=ignore_case, deadline_s=60)
         assert [hit.chunk.id for hit in found] == expected
 
@@ -168,3 +179,44 @@ def test_a_catastrophic_pattern_is_linear(collection: Collection) -> None:
     collection.upsert([prepared("d", "a" * 100_000, size=100_000)], source_id="s")
     assert collection.grep(r"(a+)+$", deadline_s=2)
     assert collection.grep(r"(a|aa)*b", deadline_s=2) == []
+
+
+def test_what_earlier_greps_learnt_stays_right_through_changes(collection: Collection) -> None:
+    """Lists and ranks that were read once are used for chunks that came and went since."""
+    rng = random.Random(7)
+    words = ["needle", "needles and pins", "haystack", "kneedle", "need less"]
+    texts: dict[str, str] = {}
+    with (
+        patch("thresher.corpus.grep.order._LEAST", 10),
+        patch("thresher.corpus.grep.postings._PROBED", 4),
+        patch("thresher.corpus.grep.match._FEW", 3),
+        patch("thresher.corpus.grep.match._WALKED", 4),
+    ):
+        for step in range(25):
+            changed = {f"{rng.randrange(80):02x}": " ".join(rng.choices(words, k=9)) for _ in range(4)}
+            texts |= changed
+            collection.upsert([prepared(name, text) for name, text in changed.items()], source_id="s")
+            doomed = rng.sample(sorted(texts), 1 + step % 2)
+            collection.delete_documents(doomed)
+            for name in doomed:
+                del texts[name]
+            for pattern in ("needle", "pins ha", "kneedle (need|hay)", "needles"):
+                every = [c for name in sorted(texts) for c in collection.read(name) if re2.search(pattern, c.text)]
+                for limit in (2, 1_000):
+                    assert [hit.chunk for hit in collection.grep(pattern, limit=limit)] == every[:limit]
+
+
+def test_common_lists_are_read_ahead(collection: Collection) -> None:
+    texts = {f"d{i:02}": f"the needle number {i} of the haystack" for i in range(40)}
+    collection.upsert([prepared(name, text) for name, text in texts.items()], source_id="s")
+    memory = collection._grep_memory
+    with patch("thresher.corpus.grep.match._READ_AHEAD_FROM", 10), patch("thresher.corpus.grep.postings._PROBED", 4):
+        for _ in range(3):
+            assert len(collection.grep("needle number", limit=50)) == 40
+        deadline = time.monotonic() + 10
+        while not memory.postings.kept("hay") and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert memory.postings.kept("hay")
+    collection.delete_documents(["d07"])
+    collection.upsert([prepared("new", "a haystack")], source_id="s")
+    assert [hit.chunk.document_id for hit in collection.grep("haystack", limit=99)] == sorted({*texts, "new"} - {"d07"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from support import HashEmbedder
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionDamaged, CollectionExists, CollectionMismatch, CorpusError
+from thresher.corpus.lifecycle.reindex import build_next, reindex, switch_back, switch_to_next
 from thresher.corpus.manifest import read_manifest
 from thresher.corpus.paths import collection_path, list_collections, require_collection
-from thresher.corpus.reembed import reembed
 
 
 @pytest.fixture
@@ -86,15 +87,62 @@ def test_a_damaged_record_without_manifest_is_not_deleted(path: Path) -> None:
 
 def test_a_restored_manifest_knows_the_newest_embedder(path: Path) -> None:
     other = HashEmbedder(48)
-    reembed(path, other)
+    reindex(path, other)
     (path / "manifest.json").unlink()
     with pytest.raises(CollectionMismatch, match="dimension 48 → 64"):
         Collection.open(path, embedder=EMBEDDER)
     with Collection.open(path, embedder=other) as opened:
         assert opened.search("old record")
     (path / "manifest.json").unlink()
-    reembed(path, EMBEDDER)
+    reindex(path, EMBEDDER)
     assert_whole(path)
+
+
+def test_what_an_earlier_release_recorded_as_embedder_is_right(path: Path) -> None:
+    """It exchanged the vectors inside the record; a crash could come between that and the manifest."""
+    other = HashEmbedder(48)
+    with Collection.open(path, embedder=EMBEDDER) as opened, opened.record.write() as connection:
+        connection.execute("INSERT INTO meta VALUES ('embedder', ?)", (json.dumps(asdict(other.info)),))
+    assert read_manifest(path).embedder == EMBEDDER.info
+    with pytest.raises(CollectionMismatch, match="dimension 48 → 64"):
+        Collection.open(path, embedder=EMBEDDER)
+    assert read_manifest(path).embedder == other.info
+
+
+def test_lost_manifests_of_the_indexes_beside_are_restored(path: Path) -> None:
+    other = HashEmbedder(48)
+    with Collection.open(path, embedder=EMBEDDER) as opened:
+        build_next(opened, other)
+        before = opened.stats()
+        assert before.next is not None
+        assert (before.next.embedder, before.next.chunker, before.previous) == ("test-hash", "structure-1", None)
+        assert before.bytes_on_disk > before.next.bytes_on_disk > 0
+        (path / "next" / "manifest.json").unlink()
+        assert opened.stats().next is not None
+        build_next(opened, other)
+    (path / "next" / "manifest.json").unlink()
+    (path / "manifest.json").unlink()
+    assert list_collections() == ["notes"]
+    switch_to_next(path)
+    (path / "previous" / "manifest.json").unlink()
+    with Collection.open(path, embedder=other) as opened:
+        stats = opened.stats()
+        assert stats.next is None
+        assert stats.previous is not None
+        assert (stats.previous.embedder, stats.chunker) == (None, "structure-1")
+    switch_back(path)
+    assert_whole(path)
+    assert not (path / "next").exists()
+
+
+def test_creating_over_indexes_beside_is_refused(path: Path) -> None:
+    with Collection.open(path, embedder=EMBEDDER) as opened:
+        build_next(opened, HashEmbedder(48))
+    for name in ("manifest.json", "corpus.db"):
+        (path / name).unlink()
+    with pytest.raises(CollectionExists, match="not empty"):
+        Collection.create(path, EMBEDDER)
+    assert (path / "next" / "corpus.db").exists()
 
 
 def test_a_creation_that_died_in_the_record_can_be_repeated(tmp_path: Path) -> None:

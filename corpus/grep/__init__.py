@@ -1,0 +1,1 @@
+"""Regular expressions over the whole corpus, with the help of its trigrams."""

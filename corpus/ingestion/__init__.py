@@ -1,0 +1,1 @@
+"""From files, pages and records to stored, searchable documents."""

@@ -1,0 +1,1 @@
+"""Parsing and embedding on a Ray cluster. Only this process writes to the collection."""

@@ -1,0 +1,1 @@
+"""Documents from the web: addresses, polite fetching, and what a page is read as."""

@@ -1,0 +1,1 @@
+"""What happens to a collection as a whole: reindex, export, snapshot, erase, verify."""
