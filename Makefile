@@ -4,8 +4,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.thresher-installed
-PYTEST := $(BIN)/python -m pytest
+# What to install beside the package itself; .ci/run adds what the tests of optional parts need.
+EXTRAS ?= dev
+comma := ,
+INSTALLED := $(VENV)/.thresher-installed-$(subst $(comma),-,$(EXTRAS))
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 CHUNKS ?= 10000
 
 # The tests use models that come as packages; nothing may be fetched from elsewhere.
@@ -19,7 +22,7 @@ help:
 	@echo "make setup      create $(VENV) and install Thresher with the development tools"
 	@echo "make demo       index the sample corpus and answer a multi-hop question"
 	@echo "make test       lint, type check and the fast tests"
-	@echo "make test-slow  crash loops and other long tests"
+	@echo "make test-slow  crash loops, clusters, OCR, benchmark scripts and other long tests (EXTRAS=dev,ocr,ray for all)"
 	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
 	@echo "make bench-scale TEXTS=DIR KEEP=DIR   100,000 passages beside bare indexes (CHUNKS=\"100000 1000000\" for more)"
 
@@ -28,7 +31,7 @@ setup: $(INSTALLED)
 $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer on PATH; name one with PYTHON=…" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
 	touch $(INSTALLED)
 
 demo: setup
@@ -49,17 +52,20 @@ typecheck: package
 	MYPYPATH=build/installed $(BIN)/mypy -p thresher
 
 unit: setup
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n 2
+	$(PYTEST) -m "not slow" -n 2
 
 test-slow: setup
-	OMP_NUM_THREADS=1 $(PYTEST) -m slow
+	$(PYTEST) -m slow -n 2 --dist loadgroup --durations=15
 
 # An editable install hides a module or a data file that the package lacks; this does not.
 demo-package: package
 	PYTHONPATH=build/installed $(BIN)/python -c 'from thresher.api.cli import main; main()' demo
 
+bench: TEXTS ?= corpus/sample/docs
+bench: KEEP ?= build/bench
 bench: setup
-	$(BIN)/python benchmarks/search_latency.py --chunks $(CHUNKS)
+	$(BIN)/python benchmarks/scale.py --texts $(TEXTS) --keep $(KEEP) --chunks $(CHUNKS) --json $(KEEP)/scale.json \
+		--only opening searching grepping own_chroma own_tantivy
 
 bench-scale: CHUNKS := $(if $(filter command line,$(origin CHUNKS)),$(CHUNKS),100000)
 bench-scale: setup

@@ -69,7 +69,7 @@ class Problem:
         return {"error": {"type": self.type, "code": self.code, "message": self.message, "param": self.param, **extra}}
 
 
-class RemoteError(Exception):
+class ForwardedError(Exception):
     """A server could not do what this process asked of it; carries the problem as the server told it."""
 
     def __init__(self, problem: Problem) -> None:
@@ -87,6 +87,7 @@ _BY_CODE = {
     "collection_exists": ("conflict_error", 409),
     "collection_damaged": ("api_error", 500),
     "unknown_chunker": ("invalid_request_error", 422),
+    "unknown_embedder": ("invalid_request_error", 422),
     "reindex_refused": ("conflict_error", 409),
     "transfer_error": ("invalid_request_error", 422),
     "invalid_labels": ("invalid_request_error", 422),
@@ -111,7 +112,7 @@ _PARAM_BY_CODE = {"invalid_query": "query", "invalid_filter": "filters"}
 
 def explain(error: BaseException) -> Problem | None:
     """The problem behind an error that some layer raises on purpose, or that the system raises; None for a bug."""
-    if isinstance(error, RemoteError):
+    if isinstance(error, ForwardedError):
         return error.problem
     if isinstance(error, ApiError):
         return Problem(error.type, error.code, str(error), error.status, error.param)

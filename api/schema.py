@@ -35,8 +35,9 @@ class CitationModel(SpanModel):
 class ResultModel(_Model):
     """One passage, best first; `start` and `end` are character offsets of `text` in the document.
 
-    `page` is the page of a PDF that it starts on, from 1. `rerank` is the reranker's own score, where one read it;
-    `duplicates` are the ids of passages that were left out because nearly all they say stands in this one.
+    `page` is the page or slide that it starts on, from 1, of a file that has them. `rerank` is the reranker's own
+    score, where one read it; `duplicates` are the ids of passages that were left out because nearly all they say
+    stands in this one.
     """
 
     id: str

@@ -2,13 +2,14 @@
 
     python benchmarks/scale.py --texts DIR --keep WORK --chunks 100000 1000000
 
-`--texts` names a folder with `corpus.jsonl` files in it (see README.md); their sentences are recombined to as many
-passages as asked for. No model is involved but for the ingestion rates: vectors are made up (synthetic.py says how).
+`--texts` names a folder with `corpus.jsonl` files in it (see README.md), or `.md` and `.txt`; their sentences are
+recombined to as many passages as asked for. No model is involved but for the ingestion rates: vectors are made up
+(synthetic.py says how).
 `--keep` holds a folder a size; what is there is measured again rather than built again, and a build that was
 interrupted goes on. Each system and part is measured in a process of its own.
 
 Writes results to `--json` (and after each part, so that an interrupted run leaves what it had), a table to standard
-output, and plots to `--plots`.
+output, and plots to `--plots`. Ends with status 1 when a part could not be measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import os
 import platform
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ def main() -> None:
         print(table(results))
         if arguments.plots:
             plots(results, arguments.plots)
+        parts = [part for size in results["sizes"].values() for part in size.values()]
+        if any("error" in part for part in [*parts, *results.get("pipeline", [])]):
+            raise SystemExit(1)
 
 
 def machine() -> dict[str, Any]:
@@ -87,7 +91,7 @@ def machine() -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "at": time.strftime("%Y-%m-%d %H:%M"),
-        **{name: version(name) for name in ("chromadb", "tantivy", "bm25s", "numpy")},
+        **{name: _version(name) for name in ("chromadb", "tantivy", "bm25s", "numpy")},
     }
 
 
@@ -100,7 +104,7 @@ def save(file: Path, results: dict[str, Any]) -> None:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, required=True, help="folder with corpus.jsonl files")
+    parser.add_argument("--texts", type=Path, required=True, help="folder with corpus.jsonl, .md or .txt files")
     parser.add_argument("--keep", type=Path, required=True, help="folder for collections and indexes")
     parser.add_argument("--chunks", type=int, nargs="+", default=[100_000])
     parser.add_argument("--dimension", type=int, default=384)
@@ -111,6 +115,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--measure-only", action="store_true", help="everything was built and prepared before")
     parser.add_argument("--only", nargs="+", choices=(*PARTS, "verifying", *SYSTEMS, "pipeline"))
     return parser.parse_args()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _lines(file: str) -> list[str]:

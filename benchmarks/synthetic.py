@@ -62,7 +62,7 @@ class Synthesizer:
         self._seed = seed
         self._sentences = [found for text in read_texts(sources) if (found := _sentences(text))]
         if not self._sentences:
-            raise SystemExit(f"no text in {sources}: name a folder with corpus.jsonl files in it")
+            raise SystemExit(f"no text in {sources}: name a folder with corpus.jsonl, .md or .txt files in it")
         rng = np.random.default_rng(seed)
         spectrum = (1.0 + np.arange(dimension)) ** -_DECAY
         self._spectrum = (spectrum / np.linalg.norm(spectrum)).astype(np.float32)
@@ -148,12 +148,16 @@ class Synthesizer:
 
 
 def read_texts(sources: Path) -> Iterator[str]:
-    """Title and text of every record of every `corpus.jsonl` under `sources`."""
-    for file in sorted(sources.rglob("corpus.jsonl")):
+    """Title and text of every record of every `corpus.jsonl` under `sources`; without one, every `.md` and `.txt`."""
+    sets = sorted(sources.rglob("corpus.jsonl"))
+    for file in sets:
         for line in file.read_text(encoding="utf-8").split("\n"):
             if line:
                 record = json.loads(line)
                 yield f"{record.get('title', '')}\n{record.get('text', '')}"
+    for file in sorted(sources.rglob("*")) if not sets else ():
+        if file.suffix in (".md", ".txt"):
+            yield file.read_text(encoding="utf-8", errors="replace")
 
 
 def _sentences(text: str) -> list[str]:

@@ -40,7 +40,7 @@ from thresher.corpus.reads import RecordReads
 from thresher.corpus.record import documents as rows
 from thresher.corpus.record import sources as source_rows
 from thresher.corpus.record.batch import Put, Step, apply_steps, checked_steps
-from thresher.corpus.record.change import Change, checked
+from thresher.corpus.record.change import Change
 from thresher.corpus.record.oplog import prune_tombstones, save_progress
 from thresher.corpus.record.store import Store
 from thresher.corpus.retrieval.queries import QueryVectors
@@ -223,13 +223,16 @@ class Collection(RecordReads):
         self.close()
 
     def close(self) -> None:
-        """Close every index and give the directory up. Safe to call twice."""
+        """Close every index and give the directory up; a rebuild under way is broken off. Safe to call twice."""
+        self._lexical.interrupt()
+        self._dense.interrupt()
         with self._writing:
             if self._closed:
                 return
             self._closed = True
         try:
             self._dense.close()
+            self._search.close()
             self._lexical.close()
             with suppress(CollectionClosed), self._store.write() as connection:
                 prune_tombstones(connection)
@@ -251,23 +254,7 @@ class Collection(RecordReads):
                 in its metadata is not finite.
             CollectionMismatch: this release does not have the collection's chunker; has the command that changes it.
         """
-        self.upsert_from([(prepared, source_id) for prepared in documents])
-
-    def upsert_from(self, documents: Sequence[tuple[PreparedDocument, str]]) -> None:
-        """`upsert` for documents of several sources: (document, source id) pairs, in one transaction."""
-        dimension = self.manifest.embedder.dimension
-        documents = [(checked(prepared, dimension), source_id) for prepared, source_id in documents]
-        if not documents:
-            return
-        self.manifest.load_chunker(self.path)
-        with self._writing:
-            self._check_open()
-            with self._store.write() as connection:
-                change = Change(connection, "upsert")
-                for prepared, source_id in documents:
-                    change.put(prepared, source_id)
-                change.finish()
-            self._follow(sum(len(prepared.spans) for prepared, _ in documents))
+        self.write_batch([Put(prepared, source_id) for prepared in documents])
 
     def write_batch(self, steps: Sequence[Step], *, at_once: bool = False) -> int:
         """Documents and source rows, in order, as one transaction. Returns how many documents were deleted.
@@ -278,6 +265,8 @@ class Collection(RecordReads):
             ValueError, CollectionMismatch: as for `upsert`.
         """
         steps = checked_steps(steps, self.manifest.embedder.dimension)
+        if not steps:
+            return 0
         self.manifest.load_chunker(self.path)
         with self._writing:
             self._check_open()

@@ -109,6 +109,12 @@ class EmbedderError(CorpusError):
     code = "embedder_error"
 
 
+class UnknownEmbedder(EmbedderError):
+    """This release has no embedder of that spec; the message lists the choices."""
+
+    code = "unknown_embedder"
+
+
 class LoaderError(CorpusError):
     """A file cannot be turned into text; the message is the reason shown to the user."""
 

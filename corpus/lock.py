@@ -82,8 +82,8 @@ def _message(directory: Path, pid: int | None) -> str:
         )
     who = f"process {pid}" if pid is not None else "another process"
     return (
-        f"the collection at {directory} is in use by {who}: send the request to that process "
-        "(a running `thresher serve` takes them over HTTP), or stop it first"
+        f"the collection at {directory} is in use by {who}: wait until that has ended and run this again; "
+        "if it is a `thresher serve`, send the request to it over HTTP, or stop it first"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from thresher.corpus.access import accessible
 from thresher.corpus.chunker import CHUNKER_VERSION, Chunker, load_chunker
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import CollectionDamaged, CollectionMismatch, UnknownChunker
-from thresher.corpus.paths import DATABASE, MANIFEST, sync_directory
+from thresher.corpus.paths import DATABASE, MANIFEST, replace_file
 
 FORMAT = 1
 
@@ -50,14 +49,8 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         """Replace the manifest of `directory` so that a crash leaves the old one or the new one."""
-        temporary = directory / f"{MANIFEST}.new"
         with accessible(directory):
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(f"{self.to_json()}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(directory / MANIFEST)
-            sync_directory(directory)
+            replace_file(directory / MANIFEST, f"{self.to_json()}\n")
 
     def with_analyzer(self, analyzer: str) -> Manifest:
         """The same manifest after the lexical index was rebuilt with another analyzer."""

@@ -83,10 +83,7 @@ class RecordReads:
         if not chunk_ids:
             return np.zeros((0, dimension), dtype=np.float32)
         with self._store.read() as connection:
-            vector_of = {chunk_id: vector_id for vector_id, chunk_id in rows.vectors_of(connection, chunk_ids)}
-            ids, matrix = rows.load_vectors(connection, list(vector_of.values()), dimension)
-        place = {vector_id: i for i, vector_id in enumerate(ids)}
-        return matrix[[place[vector_of[chunk_id]] for chunk_id in chunk_ids]]
+            return rows.vectors_in_order(connection, chunk_ids, dimension)
 
     def known_vectors(self, embed_hashes: AbstractCollection[str]) -> dict[str, Vectors]:
         """The embedding cache: for each hash of a stored chunk, its vector of shape (dimension,)."""

@@ -52,11 +52,19 @@ def ranked_evidence(evidence: Evidence, score: float) -> RankedEvidence:
     )
 
 
+_PAGED = frozenset({"pdf", "pptx", "odf", "image"})
+
+
+def _is_paged(result: RankedEvidence) -> bool:
+    """Whether a loader put page breaks into the text; an OpenDocument text has none and counts no pages."""
+    return result.metadata.get("format") in _PAGED and "pages" in result.metadata
+
+
 def with_pages(results: tuple[RankedEvidence, ...], collection: Collection) -> tuple[RankedEvidence, ...]:
-    """Say on which page of a paged document (a PDF) each passage starts."""
+    """Say on which page or slide of a paged document each passage starts."""
     texts: dict[str, str] = {}
     for result in results:
-        if result.metadata.get("format") == "pdf" and result.document_id not in texts:
+        if _is_paged(result) and result.document_id not in texts:
             try:
                 texts[result.document_id] = collection.text(result.document_id)
             except CorpusError:  # deleted while the search ran; the evidence itself was kept

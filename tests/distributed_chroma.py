@@ -198,11 +198,13 @@ class DistributedChroma:
         return len(collection.rows)
 
     def _do_get(self, collection: Stored, body: Any) -> Any:
-        self._quota("Limit value", "Get", body["limit"] or len(collection.rows), MOST)
+        named = body.get("ids")
+        self._quota("Limit value", "Get", body["limit"] or len(collection.rows if named is None else named), MOST)
         where = body.get("where_document")
         if where and not self.regex:
             raise Refusal(501, "ChromaError", "regex is not supported")
-        ids = [i for i, row in collection.rows.items() if not where or _matches(where, row["document"])]
+        rows = {i: row for i, row in collection.rows.items() if named is None or i in named}
+        ids = [i for i, row in rows.items() if not where or _matches(where, row["document"])]
         start = body["offset"] or 0
         return {"ids": ids[start : start + (body["limit"] or len(ids))], "include": body["include"]}
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from thresher.corpus.collection import Collection
-    from thresher.corpus.ingestion.ingest import IngestReport
     from thresher.corpus.ingestion.progress import Progress
+    from thresher.corpus.ingestion.report import IngestReport
     from thresher.engine.search import SearchEngine
 
 OnQuery = Callable[[int, int, Task], None]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SHOWN_PROBLEMS = 20
 SHOWN_NAMES = 3
-_PROBLEMS = frozenset({"failed", "no_text", "skipped"})
 
 
 OcrOption = Annotated[
@@ -97,7 +96,11 @@ def sync(
     from thresher.api.operations.content import SYNC, SyncRequest
 
     chosen = settings(ctx, collection=collection, embedder=embedder, chunker=chunker, ocr=ocr)
-    [place] = absolute_origins([origin])
+    gone = (
+        "; if it was deleted, remove its documents with `thresher rm` "
+        f"(`thresher ls -c {chosen.collection}` lists them)"
+    )
+    [place] = absolute_origins([origin], advice=gone)
     request = SyncRequest(
         origin=place,
         allow_empty=allow_empty,
@@ -181,6 +184,10 @@ def status(ctx: typer.Context, collection: CollectionOption = None, json: JsonOp
     listing.add_row("sources", ", ".join(f"{count:,} {state}" for state, count in stats["sources"].items()) or "none")
     embedder = stats["embedder"]
     listing.add_row("embedder", f"{embedder['spec']} ({embedder['dimension']} dimensions, {embedder['revision']})")
+    listing.add_row("chunker", clean(stats["chunker"]))
+    for beside in ("previous", "next"):
+        if stats[beside] is not None:
+            listing.add_row(f"{beside} index", _beside(stats[beside]))
     listing.add_row("dense search", f"{stats['dense']}: {stats['dense_reason']}")
     listing.add_row("operations", f"{stats['last_seq']:,}, {stats['pending']:,} not yet in every index")
     listing.add_row("size", human_bytes(stats["bytes_on_disk"]))
@@ -207,6 +214,12 @@ def summary(name: str, opening: Opener) -> dict[str, Any]:
         return {"name": name, "state": f"{code}: {message}"}
 
 
+def _beside(index: dict[str, Any]) -> str:
+    """An index that is kept for `reindex --undo`, or not finished."""
+    specs = ", ".join(clean(index[name]) for name in ("embedder", "chunker") if index[name]) or "cannot be read"
+    return f"{specs} ({human_bytes(index['bytes_on_disk'])})"
+
+
 def _print_documents(listed: dict[str, Any]) -> None:
     sources, documents = listed["sources"], listed["documents"]
     listing = table("source", "status", "documents", "chunks", "reason", right=("documents", "chunks"))
@@ -224,17 +237,21 @@ def _print_documents(listed: dict[str, Any]) -> None:
 
 def _report(report: dict[str, Any], *, as_json: bool) -> None:
     """Print what an ingestion did and end with the exit code that says so."""
+    from thresher.api.operations.listing import PROBLEMS
+
     results, counts = report["sources"], report["counts"]
     failed = counts.get("failed", 0)
     if as_json:
         emit(report)
     else:
-        _print_problems([result for result in results if result["status"] in _PROBLEMS])
+        # Then those that are indexed but not whole: what was left out of them cannot be found either.
+        partial = [result for result in results if result["status"] == "indexed" and result["reason"]]
+        _print_problems([result for result in results if result["status"] in PROBLEMS] + partial)
         parts = [f"{count:,} {state}" for state, count in counts.items()]
         if report["removed"]:
             parts.append(f"{report['removed']:,} removed")
         work = f"{report['embedded']:,} embedded, {report['reused']:,} reused, {report['seconds']:.1f} s"
-        out().print(f"{report['collection']}: {', '.join(parts) or 'nothing to do'} ({work})")
+        out().print(f"{report['collection']}: {', '.join(parts) or 'no files found'} ({work})")
     if failed:
         raise typer.Exit(ExitCode.ERROR if failed == len(results) else ExitCode.PARTIAL)
 

@@ -23,6 +23,7 @@ _USAGE = frozenset(
         "invalid_filter",
         "invalid_ranking",
         "unknown_chunker",
+        "unknown_embedder",
     }
 )
 INTERRUPTED = "interrupted: finished work is kept; run the same command again to go on where it stopped"

@@ -81,7 +81,7 @@ def export(
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; compressed if it ends in .gz.")],
     collection: CollectionOption = None,
     vectors: Annotated[
-        bool, typer.Option("--vectors", help="Write vectors too, so that an import need not compute them.")
+        bool, typer.Option("--vectors", help="Write vectors too; an import with the same embedder computes none.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it is there.")] = False,
     json: JsonOption = False,

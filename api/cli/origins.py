@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def absolute_origins(origins: Sequence[str]) -> list[str]:
+def absolute_origins(origins: Sequence[str], *, advice: str = "") -> list[str]:
     """What `ingest` and `sync` are given, with absolute paths; checked before any collection is opened or made.
 
+    Args:
+        advice: what to do about one that does not exist.
+
     Raises:
-        UsageError: a file or folder that does not exist.
+        UsageError: a file or folder that does not exist, or an empty name.
         RootError: an origin that cannot be read.
     """
     from thresher.api.cli.common import absolute
@@ -20,6 +23,8 @@ def absolute_origins(origins: Sequence[str]) -> list[str]:
 
     places, missing = [], []
     for origin in origins:
+        if not origin.strip():
+            raise UsageError("the name of what to read is empty; `.` is the working directory")
         if is_address(origin.strip()):
             places.append(origin)
         elif origin.startswith(LIST_PREFIX):
@@ -29,7 +34,7 @@ def absolute_origins(origins: Sequence[str]) -> list[str]:
         else:
             places.append(_absolute_pattern(origin))
     if missing:
-        raise UsageError(f"no such file or folder: {', '.join(missing)}")
+        raise UsageError(f"no such file or folder: {', '.join(missing)}{advice}")
     for place in places:
         parse_origin(place)
     return places

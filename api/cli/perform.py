@@ -34,7 +34,7 @@ def perform(
 
     Raises:
         CollectionLocked: something other than a server has the collection.
-        RemoteError: the server refused, or ended before it answered.
+        ForwardedError: the server refused, or ended before it answered.
         KeyboardInterrupt: Ctrl-C; finished work is kept.
     """
     from thresher.api.opening import Opener
@@ -46,7 +46,8 @@ def perform(
     try:
         target = LocalTarget(collection, opener or Opener())
         if not operation.finishes:
-            return operation.run(target, request, reporter)
+            with _interruption_told():
+                return operation.run(target, request, reporter)
         with interruptible(reporter.cancel):
             return operation.run(target, request, reporter)
     except CollectionLocked as locked:
@@ -76,6 +77,26 @@ def interruptible(cancel: Callable[[], None]) -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         cancel()
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interruption_told() -> Iterator[None]:
+    """Within the block Ctrl-C says that it was heard: what is being embedded is waited for, which takes a while."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        _say("\nstopping after what is under way\n")
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 from thresher.api.door import PROTOCOL
 from thresher.api.door.peers import same_user
 from thresher.api.door.rundir import Announcement, find
-from thresher.api.errors import Problem, RemoteError
+from thresher.api.errors import ForwardedError, Problem
 from thresher.corpus.paths import collection_path
 
 CONNECT_S = 10
@@ -33,7 +33,7 @@ class Door:
         """Start an operation there.
 
         Raises:
-            RemoteError: the server cannot be reached any more.
+            ForwardedError: the server cannot be reached any more.
         """
         return Call(self.announcement, operation, collection, request)
 
@@ -84,7 +84,7 @@ class Call:
         """Wait for the end and return the operation's document. `on_event` gets the progress.
 
         Raises:
-            RemoteError: the operation failed there, or the server ended before it did.
+            ForwardedError: the operation failed there, or the server ended before it did.
             KeyboardInterrupt: the operation was stopped as `cancel` asked.
         """
         try:
@@ -102,7 +102,7 @@ class Call:
                 f"the server (process {self._server.pid}) has not answered for {SILENCE_S} s; see its log, or stop it "
                 "and run the same command again"
             )
-            raise RemoteError(Problem("api_error", "server_silent", message, 504)) from error
+            raise ForwardedError(Problem("api_error", "server_silent", message, 504)) from error
         except (OSError, HTTPException, ValueError) as error:
             raise self._lost() from error
         raise self._lost()
@@ -123,14 +123,16 @@ class Call:
         if error.get("code") == "interrupted":
             return KeyboardInterrupt()
         kind, code, message = (str(error.get(name)) for name in ("type", "code", "message"))
-        return RemoteError(Problem(kind, code, message, int(error.get("status", response.status)), error.get("param")))
+        return ForwardedError(
+            Problem(kind, code, message, int(error.get("status", response.status)), error.get("param"))
+        )
 
-    def _lost(self) -> RemoteError:
+    def _lost(self) -> ForwardedError:
         message = (
             f"the server (process {self._server.pid}) ended before it answered; what it had acknowledged is kept: "
             "run the same command again"
         )
-        return RemoteError(Problem("api_error", "server_lost", message, 503))
+        return ForwardedError(Problem("api_error", "server_lost", message, 503))
 
 
 class _Connection(HTTPConnection):

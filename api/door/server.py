@@ -100,6 +100,7 @@ class _SameUserProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Look at who has connected before a byte is read."""
         if not same_user(transport.get_extra_info("socket")):
+            self.transport = transport  # which the base class closes once more when the connection is lost
             transport.abort()
             return
         super().connection_made(transport)

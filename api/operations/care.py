@@ -8,6 +8,9 @@ from thresher.api.opening import require_collection
 from thresher.api.operations.base import Document, Operation, Reporter, Request, Target
 from thresher.corpus.info import RebuildReport
 
+_REPAIR_S = 20.0
+"""How long `verify` waits for what is being built in the background."""
+
 
 class VerifyRequest(Request):
     """Takes no arguments."""
@@ -27,6 +30,8 @@ class CompactRequest(Request):
 
 def _verify(target: Target, request: VerifyRequest, reporter: Reporter) -> Document:
     with target.open() as opened:
+        # What is being built anew, as after a restore, is nothing that a person should be told to mend.
+        opened.wait_for_repair(_REPAIR_S)
         report = opened.verify()
     return {"object": "verification", "collection": target.name, "ok": report.ok, **asdict(report)}
 

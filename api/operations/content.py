@@ -12,7 +12,8 @@ from thresher.api.opening import Making
 from thresher.api.operations.base import Document, Operation, Reporter, Request, Target, Text
 from thresher.corpus.chunker import CHUNKER_VERSION
 from thresher.corpus.errors import DocumentNotFound
-from thresher.corpus.ingestion.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import ingest
+from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.ingestion.sync import sync
 from thresher.corpus.loaders import ParserProcess
 

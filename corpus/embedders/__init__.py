@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thresher.corpus.embedders.base import Embedder, EmbedderInfo, embedding_hash, embedding_input
-from thresher.corpus.errors import EmbedderError
+from thresher.corpus.errors import UnknownEmbedder
 
 __all__ = ["Embedder", "EmbedderInfo", "embedding_hash", "embedding_input", "load_embedder"]
 
@@ -14,7 +14,8 @@ def load_embedder(spec: str) -> Embedder:
     """The embedder that `spec` names. Models are read on first use; `info` of minilm and wordllama is free.
 
     Raises:
-        EmbedderError: for an unknown spec (the message lists the choices) or a package that is not installed.
+        UnknownEmbedder: the message lists the choices.
+        EmbedderError: a package is not installed.
     """
     kind, _, rest = spec.partition(":")
     if spec == "minilm":
@@ -33,4 +34,4 @@ def load_embedder(spec: str) -> Embedder:
         from thresher.corpus.embedders.endpoint import EndpointEmbedder
 
         return EndpointEmbedder.from_spec(spec)
-    raise EmbedderError(f"unknown embedder {spec!r}; choose one of: {CHOICES}")
+    raise UnknownEmbedder(f"unknown embedder {spec!r}; choose one of: {CHOICES}")

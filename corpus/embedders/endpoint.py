@@ -6,7 +6,6 @@ The key comes from THRESHER_EMBEDDINGS_KEY, else OPENAI_API_KEY; a local server 
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,14 +19,15 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.embedders.vectors import encodable, unit_vectors
 from thresher.corpus.errors import EmbedderError
+from thresher.corpus.retries import TRANSIENT, backoff, retry_after
 
 KEY_VARIABLES = ("THRESHER_EMBEDDINGS_KEY", "OPENAI_API_KEY")
 BATCH_SIZE = 64
 PARALLEL_REQUESTS = 4
 ATTEMPTS = 6
+FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 30.0
 TIMEOUT_S = 60.0
-_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _TOO_LARGE = frozenset({413, 422})
 
 
@@ -112,8 +112,8 @@ class EndpointEmbedder:
         """One request with retries; shape (len(texts), whatever the server's model has)."""
         body = {"model": self._model, "input": [encodable(text) for text in texts], "encoding_format": "float"}
         problem = "no attempt was made"
-        for attempt in range(self._attempts):
-            wait = min(LONGEST_WAIT_S, 0.5 * 2**attempt) * random.uniform(0.75, 1.25)
+        for attempt in range(1, self._attempts + 1):
+            wait = backoff(attempt, first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S)
             try:
                 response = self._client.post(self._url, json=body)
             except httpx.TransportError as error:
@@ -128,22 +128,16 @@ class EndpointEmbedder:
                     return np.concatenate(halves)
                 if response.status_code in (401, 403):
                     raise EmbedderError(f"{self._url} refused the key ({problem}); set {' or '.join(KEY_VARIABLES)}")
-                if response.status_code not in _RETRIED:
+                if response.status_code not in TRANSIENT:
                     raise EmbedderError(f"{self._url} refused {len(texts)} texts for {self._model!r}: {problem}")
-                wait = _retry_after(response, wait)
-            if attempt + 1 < self._attempts:
+                asked = retry_after(response)
+                wait = wait if asked is None else min(asked, LONGEST_WAIT_S)
+            if attempt < self._attempts:
                 self._sleep(wait)
         raise EmbedderError(
             f"{self._url} did not embed after {self._attempts} attempts, last: {problem}. "
             "What is already indexed is kept; run the same command again to go on"
         )
-
-
-def _retry_after(response: httpx.Response, otherwise: float) -> float:
-    try:
-        return min(LONGEST_WAIT_S, max(0.0, float(response.headers.get("retry-after", ""))))
-    except ValueError:  # absent, or an HTTP date, which rate limiters do not send in practice
-        return otherwise
 
 
 def _read_vectors(response: httpx.Response, count: int, spec: str) -> Vectors:

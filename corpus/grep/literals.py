@@ -44,27 +44,18 @@ class _Unsure(Exception):
     """The pattern has something this parser does not model."""
 
 
-def trigram_query(pattern: str, *, ignore_case: bool) -> str | None:
-    """An FTS5 query over the trigram index that every match of `pattern` satisfies; None if nothing is certain.
+def needed_trigrams(pattern: str, *, ignore_case: bool) -> Trigrams | None:
+    """What the trigrams of every text that `pattern` matches satisfy; None if nothing is certain.
 
+    Of a long pattern no more is asked than `_MAX_TERMS` trigrams: each costs a look-up, and few are enough.
     `pattern` must be one that RE2 accepts.
     """
     try:
         need, fold = _Parser(pattern).parse()
     except _Unsure:
         return None
-    expression, terms = _render(need, fold or ignore_case)
-    return expression if expression and terms <= _MAX_TERMS else None
-
-
-def needed_trigrams(pattern: str, *, ignore_case: bool) -> Trigrams | None:
-    """What `trigram_query` asks for, as data."""
-    try:
-        need, fold = _Parser(pattern).parse()
-    except _Unsure:
-        return None
-    expression, terms = _render(need, fold or ignore_case)
-    return _needed(need, fold or ignore_case) if expression and terms <= _MAX_TERMS else None
+    needed = _needed(need, fold or ignore_case)
+    return _trimmed(needed, _MAX_TERMS) if needed is not None else None
 
 
 class _Parser:
@@ -221,20 +212,6 @@ class _Parser:
         return self._pattern[self._at : self._at + 1]
 
 
-def _render(need: Need, fold: bool) -> tuple[str, int]:
-    """(FTS5 expression or "" if it says nothing, how many terms it has)."""
-    if need.type == "text":
-        grams = list(dict.fromkeys(gram for run in _certain_runs(need.text, fold) for gram in _trigrams(run)))
-        return " AND ".join(_quote(gram) for gram in grams), len(grams)
-    rendered = [_render(part, fold) for part in need.parts]
-    terms = sum(count for _, count in rendered)
-    if need.type == "any":
-        if not all(expression for expression, _ in rendered):
-            return "", 0
-        return " OR ".join(f"({expression})" for expression, _ in rendered), terms
-    return " AND ".join(f"({expression})" for expression, _ in rendered if expression), terms
-
-
 def _needed(need: Need, fold: bool) -> Trigrams | None:
     if need.type == "text":
         grams = dict.fromkeys(gram for run in _certain_runs(need.text, fold) for gram in _trigrams(run))
@@ -244,6 +221,26 @@ def _needed(need: Need, fold: bool) -> Trigrams | None:
     if not certain or (need.type == "any" and len(certain) < len(parts)):
         return None
     return Trigrams(need.type, parts=certain)
+
+
+def _trimmed(needed: Trigrams, most: int) -> Trigrams | None:
+    """A condition of at most `most` trigrams that holds wherever `needed` does; None if there is no such."""
+    if needed.type == "one":
+        return needed if most > 0 else None
+    if needed.type == "any":
+        branches = [_trimmed(part, most // len(needed.parts)) for part in needed.parts]
+        kept = [part for part in branches if part is not None]
+        return Trigrams("any", parts=tuple(kept)) if len(kept) == len(branches) else None
+    kept = []
+    for part in needed.parts:
+        if (own := _trimmed(part, most)) is not None:
+            kept.append(own)
+            most -= _terms(own)
+    return Trigrams("all", parts=tuple(kept)) if kept else None
+
+
+def _terms(needed: Trigrams) -> int:
+    return 1 if needed.type == "one" else sum(map(_terms, needed.parts))
 
 
 def _certain_runs(text: str, fold: bool) -> list[str]:
@@ -258,7 +255,3 @@ def _certain_runs(text: str, fold: bool) -> list[str]:
 
 def _trigrams(run: str) -> list[str]:
     return [run[i : i + 3] for i in range(len(run) - 2)]
-
-
-def _quote(gram: str) -> str:
-    return '"' + gram.replace('"', '""') + '"'

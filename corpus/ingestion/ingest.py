@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from thresher.corpus.documents import PreparedDocument, Status
 from thresher.corpus.errors import CorpusError, EmbedderError
 from thresher.corpus.ingestion.ahead import run_ahead
 from thresher.corpus.ingestion.identity import Entry, Identities
+from thresher.corpus.ingestion.locks import taken_by_another, writer_locks
 from thresher.corpus.ingestion.origins import Origin, PathOrigin, parse_origin
 from thresher.corpus.ingestion.preparing import Prepared, prepare_documents
-from thresher.corpus.ingestion.progress import Progress
 from thresher.corpus.ingestion.reading import INTERRUPTED, Ended, Event, Job, Passed, Read, Reader, Started, Unread
-from thresher.corpus.ingestion.turns import taken_by_another, turns_of
-from thresher.corpus.ingestion.walk import LARGEST_FILE, Found, RootError, Unreadable
+from thresher.corpus.ingestion.report import IngestReport, OnProgress, SourceResult, Tally
+from thresher.corpus.ingestion.walk import LARGEST_FILE, RootError
 from thresher.corpus.ingestion.web.fetch import Fetcher
 from thresher.corpus.ingestion.workers import LocalWorkers, Workers
 from thresher.corpus.loaders import ParserProcess
@@ -47,45 +47,6 @@ _IDLE_S = 1.0
 _LAST_BATCH_S = 20.0
 # An embedder that fails this many batches in a row is down; the files are not to blame.
 _GIVE_UP_AFTER = 3
-
-OnProgress = Callable[[Progress], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceResult:
-    """What became of one file or page.
-
-    `reason` is set unless it is indexed or unchanged; then it says what was left out of it, if anything was.
-    """
-
-    id: str
-    status: Status
-    reason: str | None = None
-    documents: int = 0
-    chunks: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class IngestReport:
-    """What a run did.
-
-    Attributes:
-        sources: one result a file or page, in the order of reading.
-        removed: documents that were deleted, because their file, page or record is gone or has no text any more.
-        embedded: passages that the embedder computed.
-        reused: passages of new or changed documents whose vector was known already.
-    """
-
-    sources: tuple[SourceResult, ...] = ()
-    removed: int = 0
-    embedded: int = 0
-    reused: int = 0
-    seconds: float = 0.0
-
-    @property
-    def counts(self) -> Mapping[Status, int]:
-        """How many sources ended in each status."""
-        return Counter(result.status for result in self.sources)
 
 
 def ingest(
@@ -116,7 +77,7 @@ def ingest(
         ClusterError: the Ray cluster cannot be used; nothing was changed.
     """
     parsed = [parse_origin(origin) for origin in origins]
-    with turns_of(collection).run:
+    with writer_locks(collection).run:
         run = Ingestion(collection, parsed, on_progress=on_progress, largest_file=largest_file, parser=parser, ray=ray)
         for origin, entries in run.found:
             if not entries and not isinstance(origin, PathOrigin):
@@ -141,7 +102,7 @@ class _Batch:
 
 
 class Ingestion:
-    """One run over some origins. `execute` may be called once, while the collection's turn is held.
+    """One run over some origins. `execute` may be called once, while the collection's `WriterLocks.run` is held.
 
     Attributes:
         found: each origin with what is there now.
@@ -159,7 +120,6 @@ class Ingestion:
         ray: str | None = None,
     ) -> None:
         self._collection = collection
-        self._on_progress = on_progress
         self._parser = parser
         self._ray = ray
         self._largest = largest_file
@@ -170,14 +130,7 @@ class Ingestion:
         self.gone: list[str] = []
         self._entries = [(entry, origin.root) for origin, entries in self.found for entry in entries]
         self.identities = Identities(collection.sources())
-        self._started = time.monotonic()
-        self._results: list[SourceResult] = []
-        self._removed = self._embedded = self._reused = 0
-        self._documents = self._chunks = 0
-        self._files_total = len(self._entries)
-        self._bytes_total = sum(_weight(entry) for entry, _ in self._entries)
-        self._bytes_done = self._bytes_current = 0
-        self._current: str | None = None
+        self._tally = Tally((entry for entry, _ in self._entries), on_progress)
         self._failed_batches = 0
         self._batch_chunks = BATCH_CHUNKS
 
@@ -207,9 +160,7 @@ class Ingestion:
                     self._write(batch)
             if stop.is_set():
                 raise CorpusError("the ingestion was cut short; run the same command again to go on from there")
-        return IngestReport(
-            tuple(self._results), self._removed, self._embedded, self._reused, time.monotonic() - self._started
-        )
+        return self._tally.report()
 
     def _workers(self) -> Workers:
         if self._ray is None:
@@ -255,7 +206,10 @@ class Ingestion:
         started = time.monotonic()
         try:
             prepared = prepare_documents(
-                [chunked for _, chunked in reads], self._collection.known_vectors, workers.embed
+                [chunked for _, chunked in reads],
+                workers.embed,
+                self._collection.manifest.embedder,
+                self._collection.known_vectors,
             )
         except EmbedderError as error:
             batch.error = error
@@ -278,16 +232,15 @@ class Ingestion:
                     event.job.failure = str(batch.error)
         elif batch.documents:
             self._failed_batches = 0
-        self._embedded += batch.embedded
-        self._reused += batch.reused
-        with turns_of(self._collection).ids:
+        self._tally.embedded(batch.embedded, batch.reused)
+        with writer_locks(self._collection).ids:
             self._refuse_taken(batch)
             steps = [step for step in self._steps(batch) if step is not None]
             if steps:
-                self._removed += self._collection.write_batch(steps)
+                self._tally.removed(self._collection.write_batch(steps))
         for place, event in enumerate(batch.events):
             self._count(event, batch.documents.get(place))
-        self._tell()
+        self._tally.tell()
         if batch.error is not None and self._failed_batches >= _GIVE_UP_AFTER:
             raise batch.error
 
@@ -318,65 +271,24 @@ class Ingestion:
 
     def _count(self, event: Event, document: PreparedDocument | None) -> None:
         if document is not None:
-            self._documents += 1
-            self._chunks += len(document.spans)
+            self._tally.written(len(document.spans))
         if isinstance(event, Read):
-            self._advance(event)
+            self._tally.advance(event.job.entry, event.job.id, len(event.chunked.document.text))
         elif isinstance(event, Ended):
             job = event.job
             if job.gone:
                 self.gone.append(job.id)
             end = _outcome(event)
             result = SourceResult(job.id, end.status, end.reason, job.documents, job.chunks)
-            self._note(result, job.entry, end.keep is not None and end.row is None)
+            self._tally.end(result, job.entry, read=end.keep is not None and end.row is None)
         elif isinstance(event, Unread):
-            self._note(SourceResult(event.id, Status.FAILED, event.reason), event.entry)
+            self._tally.end(SourceResult(event.id, Status.FAILED, event.reason), event.entry, read=False)
         elif isinstance(event, Passed):
-            self._files_total -= 1
-            self._bytes_total -= _weight(event.entry)
-
-    def _advance(self, read: Read) -> None:
-        """Count what was read of a source that is not finished; a character is about a byte."""
-        self._current = read.job.id
-        length = len(read.chunked.document.text)
-        self._bytes_current = min(_weight(read.job.entry), self._bytes_current + length)
-
-    def _note(self, result: SourceResult, entry: Entry, read: bool = False) -> None:
-        self._results.append(result)
-        if read:
-            self._bytes_done += _weight(entry)
-        else:
-            self._bytes_total -= _weight(entry)
-        self._bytes_current = 0
-        self._current = None
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(
-                Progress(
-                    files_done=len(self._results),
-                    files_total=self._files_total,
-                    bytes_done=self._bytes_done + self._bytes_current,
-                    bytes_total=self._bytes_total,
-                    documents=self._documents,
-                    chunks=self._chunks,
-                    embedded=self._embedded,
-                    seconds=time.monotonic() - self._started,
-                    current=self._current,
-                )
-            )
+            self._tally.leave_out(event.entry)
 
 
 def _size(event: Event | Idle) -> int:
     return 200 + (len(event.chunked.document.text) if isinstance(event, Read) else 0)
-
-
-def _weight(entry: Entry) -> int:
-    """Bytes that an entry counts for in the progress."""
-    if isinstance(entry, Unreadable) or (isinstance(entry, Found) and entry.skip):
-        return 0
-    return entry.size
 
 
 def _job_of(event: Event) -> Job:

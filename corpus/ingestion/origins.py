@@ -167,6 +167,8 @@ def parse_origin(origin: str | Path) -> Origin:
         RootError: it is not there, cannot be read, or a line of the list is no URL. Nothing was changed.
     """
     text = os.fspath(origin)
+    if not text.strip():  # as a path it would be the working directory, which nobody means by an unset variable
+        raise RootError("the name of what to read is empty. Nothing was changed; `.` is the working directory")
     if isinstance(origin, str) and is_address(origin.strip()):
         try:
             return UrlOrigin(origin, canonical(origin))

@@ -17,9 +17,9 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document, Metadata, Source, Status
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.ingestion.identity import PUT_ROOT
+from thresher.corpus.ingestion.locks import taken_by_another, writer_locks
 from thresher.corpus.ingestion.preparing import Chunked, Prepared, prepare_documents
-from thresher.corpus.ingestion.turns import taken_by_another, turns_of
-from thresher.corpus.loaders.base import make_document
+from thresher.corpus.loaders.base import is_blank, make_document
 from thresher.corpus.record.batch import Finish, Put, Step
 from thresher.corpus.record.values import storable
 
@@ -162,10 +162,11 @@ class _Putting:
         self._refuse(taken)
         prepared = prepare_documents(
             [item for name, item in new.items() if name not in taken],
-            self._collection.known_vectors,
             self._collection.embedder.embed_passages,
+            self._collection.manifest.embedder,
+            self._collection.known_vectors,
         )
-        with turns_of(self._collection).ids:
+        with writer_locks(self._collection).ids:
             self._check_source()
             names = [document.document.id for document in prepared.documents]
             taken = taken_by_another(self._collection, dict.fromkeys(names, self._source_id))
@@ -214,7 +215,7 @@ def _problem(document: NewDocument) -> str | None:
         return "its id is empty"
     if len(document.id) > LONGEST_ID:
         return f"its id is longer than {LONGEST_ID} characters"
-    if not document.text.strip():
+    if is_blank(document.text):
         return "its text is empty"
     metadata: Any = document.metadata
     if not isinstance(metadata, Mapping):

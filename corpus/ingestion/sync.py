@@ -9,9 +9,10 @@ from pathlib import Path
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Source, Status
 from thresher.corpus.ingestion.identity import Entry, Place, place_of
-from thresher.corpus.ingestion.ingest import Ingestion, IngestReport, OnProgress, SourceResult
+from thresher.corpus.ingestion.ingest import Ingestion
+from thresher.corpus.ingestion.locks import writer_locks
 from thresher.corpus.ingestion.origins import Origin, is_present, parse_origin
-from thresher.corpus.ingestion.turns import turns_of
+from thresher.corpus.ingestion.report import IngestReport, OnProgress, SourceResult
 from thresher.corpus.ingestion.walk import LARGEST_FILE, Found, RootError, Unreadable
 from thresher.corpus.loaders import ParserProcess
 from thresher.corpus.loaders.base import normalise
@@ -47,7 +48,7 @@ def sync(
         EmbedderError: the embedder is down; what was written stays, and nothing was removed.
     """
     parsed = parse_origin(origin)
-    with turns_of(collection).run:
+    with writer_locks(collection).run:
         run = Ingestion(
             collection, [parsed], on_progress=on_progress, largest_file=largest_file, parser=parser, ray=ray
         )

@@ -100,9 +100,16 @@ def walk(root: Path, *, without: Path | None = None, largest: int = LARGEST_FILE
                 continue
             if not is_folder:
                 yield _look(path, path.relative_to(root).as_posix(), root, largest)
-            elif entry.name not in JUNK_FOLDERS and path != without and not os.path.exists(path / "pyvenv.cfg"):
+            elif entry.name not in JUNK_FOLDERS and path != without and not _is_foreign(path):
                 folders.append(path)
         pending.extend(reversed(folders))
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether the folder is a virtual environment, or a collection: what that holds came from other files."""
+    return os.path.exists(folder / "pyvenv.cfg") or (
+        os.path.exists(folder / "corpus.db") and os.path.exists(folder / "manifest.json")
+    )
 
 
 def _look(path: Path, name: str, inside: Path, largest: int) -> Found | Unreadable:

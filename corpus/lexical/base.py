@@ -37,6 +37,9 @@ class LexicalIndex(Protocol):
     def ids(self) -> set[int]:
         """Every chunk id the index holds."""
 
+    def holds_above(self, chunk_id: int) -> bool:
+        """Whether it holds a chunk with a larger id, one of the next few hundred at least."""
+
     def count(self) -> int:
         """How many chunks the index holds."""
 

@@ -11,11 +11,18 @@ from pathlib import Path
 
 from thresher.corpus.access import building
 from thresher.corpus.documents import Vectors
-from thresher.corpus.errors import CorpusError
+from thresher.corpus.errors import CollectionClosed, CorpusError
 from thresher.corpus.lexical.base import BothRankings, LexicalHome, LexicalIndex, Passage
 from thresher.corpus.lexical.local import IDENTITY, LocalLexicalHome
 from thresher.corpus.record.documents import chunk_count
-from thresher.corpus.record.oplog import Progress, last_seq, load_progress, pending_since, save_progress
+from thresher.corpus.record.oplog import (
+    Progress,
+    last_seq,
+    load_progress,
+    not_yet_applied,
+    pending_since,
+    save_progress,
+)
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.base import IndexUnreachable
 
@@ -129,6 +136,10 @@ class ManagedLexical:
             found.append(f"BM25 index holds {len(extra)} dead chunks (first: {extra[:5]}): run `thresher rebuild`")
         return found
 
+    def interrupt(self) -> None:
+        """Break off a rebuild that is under way: the collection is being closed."""
+        self._closed = True
+
     def close(self) -> None:
         """Release files and threads."""
         self._closed = True
@@ -151,7 +162,8 @@ class ManagedLexical:
             self.catch_up()
             with self._store.read() as connection:
                 expected = chunk_count(connection)
-            held = self._index.count()
+                _, newest = not_yet_applied(connection, "chunk", self.progress.applied_seq)
+            held, ahead = self._index.count(), self._index.holds_above(newest)
         except IndexUnreachable:
             raise
         except Exception as error:  # tantivy raises ValueError, OSError and its own panics
@@ -159,6 +171,10 @@ class ManagedLexical:
         if held != expected:
             self._index.close()
             return self._build(None, f"generation {generation} holds {held} chunks, the record {expected}")
+        if ahead:
+            # Numbers may agree by chance. Those ids are given out again, and would then name other passages.
+            self._index.close()
+            return self._build(None, f"generation {generation} has what the record has lost since")
         return self._index
 
     def _start_repair(self, broken: LexicalIndex, error: Exception) -> None:
@@ -176,6 +192,8 @@ class ManagedLexical:
                 return
             try:
                 self.rebuild()
+            except CollectionClosed:
+                logger.info("building the BM25 index anew was broken off; the next search that needs it begins again")
             except Exception:
                 logger.exception("the BM25 index could not be built anew; `thresher rebuild` tries again")
 
@@ -190,6 +208,8 @@ class ManagedLexical:
                 with self._store.read() as connection:
                     seq = last_seq(connection)
                     for page in _passages(connection, 0):
+                        if self._closed:
+                            raise CollectionClosed("the collection is closed; open it again")
                         index.apply(add=page, remove=[])
                 index.commit()
             progress = Progress(generation, seq, None)

@@ -95,6 +95,13 @@ class TantivyIndex:
         found = searcher.search(tantivy.Query.all_query(), searcher.num_docs, count=False).hits
         return set(_ids(searcher, found))
 
+    def holds_above(self, chunk_id: int) -> bool:
+        """See `LexicalIndex`."""
+        above = tantivy.Query.range_query(
+            self._schema, _ID, tantivy.FieldType.Integer, lower_bound=chunk_id, include_lower=False
+        )
+        return bool(self._index.searcher().search(above, 1, count=False).hits)
+
     def count(self) -> int:
         """See `LexicalIndex`."""
         return int(self._index.searcher().num_docs)

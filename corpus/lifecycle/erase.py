@@ -20,7 +20,7 @@ from threading import RLock
 
 from thresher.corpus.access import accessible
 from thresher.corpus.backends import Backends
-from thresher.corpus.errors import CollectionDamaged, CollectionLocked, CollectionUnavailable
+from thresher.corpus.errors import CollectionClosed, CollectionDamaged, CollectionLocked, CollectionUnavailable
 from thresher.corpus.info import RebuildReport
 from thresher.corpus.layout import open_record
 from thresher.corpus.lexical.managed import ManagedLexical
@@ -150,6 +150,8 @@ def _renew_dense(root: Path, store: Store, dense: ManagedDense) -> IndexUnreacha
         dense.rest()
         if (current := root / str(dense.progress.generation)).is_dir():
             scrub_unused(current)
+    except CollectionClosed:
+        raise
     except Exception as error:
         if isinstance(error, IndexUnreachable) and store.meta(DENSE_HOME) not in (None, LOCAL):
             return error

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from thresher.corpus.errors import CollectionDamaged
-from thresher.corpus.paths import DATABASE, JOURNAL, MANIFEST, NEXT, PREVIOUS, sync_directory
+from thresher.corpus.paths import DATABASE, JOURNAL, MANIFEST, NEXT, PREVIOUS, replace_file, sync_directory
 
 PIECES = (MANIFEST, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "tantivy", "chroma")
 """What a collection consists of. Anything else in its directory stays where it is."""
@@ -43,13 +43,7 @@ class _Journal:
     format: int = _FORMAT
 
     def write(self, path: Path) -> None:
-        temporary = path / f"{JOURNAL}.new"
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(f"{json.dumps(asdict(self))}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path / JOURNAL)
-        sync_directory(path)
+        replace_file(path / JOURNAL, f"{json.dumps(asdict(self))}\n")
 
 
 def exchange(path: Path, *, incoming: str, outgoing: str) -> None:

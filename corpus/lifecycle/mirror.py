@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from thresher.corpus.collection import Collection as OpenCollection
-from thresher.corpus.documents import Document, Span, Vectors
-from thresher.corpus.ingestion.embedding import embed_documents
+from thresher.corpus.documents import Vectors
+from thresher.corpus.ingestion.preparing import Chunked, KnownVectors, prepare_documents
+from thresher.corpus.record.batch import Put
 from thresher.corpus.record.documents import document_count, known_vectors
+from thresher.corpus.record.sources import drop_sources, put_source_rows, source_rows
 from thresher.corpus.record.store import Store
 from thresher.corpus.record.stored import load_stored, newest_chunk
 from thresher.corpus.vectors.residence import collection_id
@@ -96,7 +98,7 @@ def find_differences(source: Store, target: Store, *, same_spans: bool) -> Diffe
                 if wanted.document.text == held.document.text and not (same_spans and wanted.spans != held.spans):
                     del keys[wanted.document.id]
         changed = tuple(sorted(keys, key=keys.__getitem__))  # documents are listed in the order of their keys
-        sources = _sources(theirs) != _sources(ours)
+        sources = source_rows(theirs) != source_rows(ours)
         return Differences(changed, tuple(gone), sources, newest_chunk(theirs), document_count(theirs))
 
 
@@ -124,10 +126,12 @@ def mirror(
     done, embedded, reused = found.total - len(found.changed), 0, 0
     on_progress(done, found.total)
     for batch, count in _batches(source, target, found.changed, same_spans=same_spans):
-        result = embed_documents([item[:2] for item in batch], target.embedder, lookups)
-        target.upsert_from([(prepared, item[2]) for prepared, item in zip(result.documents, batch, strict=True)])
-        embedded += result.embedded
-        reused += result.reused
+        made = prepare_documents(
+            [chunked for chunked, _ in batch], target.embedder.embed_passages, target.manifest.embedder, *lookups
+        )
+        target.write_batch([Put(item, source_id) for item, (_, source_id) in zip(made.documents, batch, strict=True)])
+        embedded += made.embedded
+        reused += made.reused
         done += count
         on_progress(done, found.total)
     if found.sources:
@@ -136,7 +140,8 @@ def mirror(
     return Copied(len(found.changed), len(found.gone), embedded, reused)
 
 
-_Work = tuple[Document, tuple[Span, ...], str]
+_Work = tuple[Chunked, str]
+"""A document to be written, and its source."""
 
 
 def _batches(
@@ -152,7 +157,7 @@ def _batches(
         count += len(page) - len(found)  # deleted meanwhile
         for stored in (found[identifier] for identifier in page if identifier in found):
             spans = stored.spans if same_spans else tuple(target.chunker(stored.document.text))
-            batch.append((stored.document, spans, stored.source_id))
+            batch.append((Chunked(stored.document, spans), stored.source_id))
             chunks += len(spans)
             count += 1
             if chunks >= _BATCH_CHUNKS:
@@ -162,7 +167,7 @@ def _batches(
         yield batch, count
 
 
-def _vectors_of(source: Store) -> Callable[[Collection[str]], Mapping[str, Vectors]]:
+def _vectors_of(source: Store) -> KnownVectors:
     def look_up(hashes: Collection[str]) -> Mapping[str, Vectors]:
         with source.read() as connection:
             return known_vectors(connection, hashes)
@@ -206,21 +211,11 @@ def _mark(target: Store, source: Store) -> int | None:
     return int(noted["chunk"]) if noted.get("record") == collection_id(source) else None
 
 
-def _sources(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
-    cursor = connection.execute("SELECT * FROM sources")
-    names = [column[0] for column in cursor.description]
-    rows = (dict(zip(names, row, strict=True)) for row in cursor)
-    return {row["id"]: row for row in rows}
-
-
 def copy_sources(source: Store, target: Store) -> None:
     """Make the target's rows about sources those of the source."""
     with source.read() as connection:
-        wanted = _sources(connection)
+        wanted = {row["id"]: row for row in source_rows(connection)}
     with target.write() as connection:
-        held = _sources(connection)
-        connection.executemany("DELETE FROM sources WHERE id = ?", [(i,) for i in held.keys() - wanted.keys()])
-        for identifier, row in wanted.items():
-            if held.get(identifier) != row:
-                columns, places = ", ".join(row), ", ".join("?" * len(row))
-                connection.execute(f"INSERT OR REPLACE INTO sources ({columns}) VALUES ({places})", tuple(row.values()))
+        held = {row["id"]: row for row in source_rows(connection)}
+        drop_sources(connection, held.keys() - wanted.keys())
+        put_source_rows(connection, [row for identifier, row in wanted.items() if held.get(identifier) != row])

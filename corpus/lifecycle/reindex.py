@@ -20,6 +20,7 @@ from thresher.corpus.backends import DEFAULT_BACKENDS, Backends
 from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.collection import Collection
 from thresher.corpus.embedders.base import Embedder
+from thresher.corpus.embedders.lazy import LazyEmbedder
 from thresher.corpus.errors import (
     CollectionDamaged,
     CollectionLocked,
@@ -27,7 +28,6 @@ from thresher.corpus.errors import (
     ReindexRefused,
     UnknownChunker,
 )
-from thresher.corpus.ingestion.embedding import LazyEmbedder
 from thresher.corpus.layout import open_record
 from thresher.corpus.lifecycle.elsewhere import forget_elsewhere
 from thresher.corpus.lifecycle.exchange import REPLACED, discard, exchange, finish_exchange

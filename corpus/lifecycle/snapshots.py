@@ -22,15 +22,15 @@ from typing import Any
 
 from thresher.corpus.access import accessible, refusal
 from thresher.corpus.collection import Collection
+from thresher.corpus.embedders.lazy import LazyEmbedder
 from thresher.corpus.errors import CollectionExists, CollectionMismatch, CorpusError, TransferError
-from thresher.corpus.ingestion.embedding import LazyEmbedder
 from thresher.corpus.layout import open_record
 from thresher.corpus.lexical.managed import RECORDED_HOME as LEXICAL_HOME
 from thresher.corpus.lifecycle.exchange import REPLACED, RESTORED, discard, exchange, finish_exchange
 from thresher.corpus.lifecycle.mirror import MIRRORS
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.manifest import RECORDED_EMBEDDER, RECORDED_MANIFEST, read_manifest
-from thresher.corpus.paths import DATABASE, LOCK, MANIFEST, is_collection, sync_directory
+from thresher.corpus.paths import DATABASE, LOCK, MANIFEST, is_collection, replace_file, sync_directory
 from thresher.corpus.record.documents import chunk_count, document_count
 from thresher.corpus.record.oplog import Progress, save_progress
 from thresher.corpus.record.store import Store
@@ -228,10 +228,7 @@ def _write_snapshot(collection: Collection, partial: Path) -> dict[str, Any]:
         "chunker": manifest.chunker,
         "files": {name: _measure(partial / name) for name in (DATABASE, MANIFEST)},
     }
-    with (partial / CONTENTS).open("w", encoding="utf-8") as file:
-        file.write(json.dumps(contents, ensure_ascii=False, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    replace_file(partial / CONTENTS, json.dumps(contents, ensure_ascii=False, indent=2) + "\n")
     return contents
 
 

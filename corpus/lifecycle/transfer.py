@@ -28,10 +28,12 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document, PreparedDocument, Span, Vectors
 from thresher.corpus.embedders.base import embedding_hash, embedding_input
 from thresher.corpus.errors import TransferError
-from thresher.corpus.ingestion.embedding import embed_documents
+from thresher.corpus.ingestion.preparing import Chunked, prepare_documents
 from thresher.corpus.lifecycle.transfer_file import FORMAT, VERSION, Header, Line, check_file, read_lines, writing
 from thresher.corpus.loaders.base import content_hash
-from thresher.corpus.record.documents import document_count, load_vectors, vectors_of
+from thresher.corpus.record.batch import Put
+from thresher.corpus.record.documents import document_count, vectors_in_order
+from thresher.corpus.record.sources import put_source_rows, source_rows
 from thresher.corpus.record.stored import StoredDocument, load_stored
 from thresher.corpus.record.values import storable
 
@@ -96,7 +98,7 @@ def export_collection(
         raise TransferError(f"{file} is there already: choose another name, or remove it first")
     manifest = collection.manifest
     with collection.record.read() as connection, writing(file) as out:
-        sources = list(_source_lines(connection))
+        sources = [{"type": "source", **row} for row in source_rows(connection)]
         header = Header(
             name=manifest.name,
             created=time.time(),
@@ -144,7 +146,8 @@ def import_collection(collection: Collection, file: Path, on_progress: OnProgres
             run.put(batch)
             if on_progress is not None:
                 on_progress(run.done, run.header.documents)
-    _put_sources(collection, run.sources)
+    with collection.record.write() as connection:  # last: a source that counts as indexed must have its documents
+        put_source_rows(connection, [line.fields for line in run.sources])
     return ImportReport(
         run.done, run.unchanged, len(run.sources), run.chunks, run.embedded, run.reused, time.monotonic() - started
     )
@@ -168,13 +171,18 @@ class _Import:
             held = {stored.document.id: stored for stored in load_stored(connection, [i.document.id for i in batch])}
         fresh = [changed for item in batch if (changed := _changed(item, held.get(storable(item.document.id))))]
         ready = [_prepared(item) for item in fresh if self._is_ready(item)]
-        made = embed_documents(
-            [(item.document, tuple(self._chunker(item.document.text))) for item in fresh if not self._is_ready(item)],
-            self._collection.embedder,
-            [self._collection.known_vectors],
+        made = prepare_documents(
+            [
+                Chunked(item.document, tuple(self._chunker(item.document.text)))
+                for item in fresh
+                if not self._is_ready(item)
+            ],
+            self._collection.embedder.embed_passages,
+            self._collection.manifest.embedder,
+            self._collection.known_vectors,
         )
         prepared = {document.document.id: document for document in (*ready, *made.documents)}
-        self._collection.upsert_from([(prepared[item.document.id], item.source_id) for item in fresh])
+        self._collection.write_batch([Put(prepared[item.document.id], item.source_id) for item in fresh])
         self.done += len(batch)
         self.unchanged += len(batch) - len(fresh)
         self.chunks += sum(len(document.spans) for document in prepared.values())
@@ -276,26 +284,4 @@ def _rows(connection: sqlite3.Connection, document_id: str, dimension: int) -> V
             (document_id,),
         )
     ]
-    vector_of = {chunk_id: vector_id for vector_id, chunk_id in vectors_of(connection, ids)}
-    found, matrix = load_vectors(connection, sorted(set(vector_of.values())), dimension)
-    place = {vector_id: i for i, vector_id in enumerate(found)}
-    return matrix[[place[vector_of[chunk_id]] for chunk_id in ids]]
-
-
-def _source_lines(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    cursor = connection.execute("SELECT * FROM sources ORDER BY id")
-    names = [column[0] for column in cursor.description]
-    for row in cursor:
-        yield {"type": "source", **dict(zip(names, row, strict=True))}
-
-
-def _put_sources(collection: Collection, lines: list[Line]) -> None:
-    """Written last: a source that counts as indexed must have its documents."""
-    with collection.record.write() as connection:
-        columns = [column[0] for column in connection.execute("SELECT * FROM sources LIMIT 0").description]
-        for line in lines:
-            known = {name: line.fields[name] for name in columns if name in line.fields}
-            places = ", ".join("?" * len(known))
-            connection.execute(
-                f"INSERT OR REPLACE INTO sources ({', '.join(known)}) VALUES ({places})", tuple(known.values())
-            )
+    return vectors_in_order(connection, ids, dimension)

@@ -23,6 +23,7 @@ from thresher.corpus.loaders.base import (
     Part,
     Unsupported,
     file_uri,
+    is_blank,
     make_document,
     normalise,
     title_from_name,
@@ -47,6 +48,8 @@ __all__ = [
     "load_file",
     "load_jsonl_block",
 ]
+
+_BLANK = "its text holds only characters that cannot be seen"
 
 
 def load_file(
@@ -136,6 +139,11 @@ def _documents(
     for item in distinct(items):
         if isinstance(item, BadRecord):
             yield item
+            continue
+        if is_blank(item.text):
+            if not item.locator and not item.own_id:
+                raise NoText(_BLANK)
+            yield BadRecord((item.own_id or item.locator).lstrip("/#"), _BLANK, fault=False)
             continue
         fragment = item.own_id or item.locator.lstrip("/#")
         yield make_document(

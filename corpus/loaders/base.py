@@ -85,6 +85,17 @@ def normalise(text: str) -> str:
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub(" ", text))
 
 
+# Spaces of all kinds, and what Unicode says to draw as nothing: zero-width characters, soft hyphens, fillers.
+_BLANK = re.compile(
+    r"[\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff]*"
+)
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of the text can be seen: nobody would find it, and its file would count as read."""
+    return _BLANK.fullmatch(text) is not None
+
+
 # Part of every hash, so that those of existing collections stay true. Which chunker cut a document is no part of it:
 # all documents of a collection are cut by the one that its manifest names.
 _SALT = "structure-1"

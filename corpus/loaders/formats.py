@@ -98,6 +98,7 @@ def format_of(path: PurePath) -> Format:
     if not suffix:
         return Format.TEXT
     if suffix not in SUFFIXES:
-        known = ", ".join(suffix for suffix, kind in sorted(SUFFIXES.items()) if kind is not Format.CODE)
-        raise Unsupported(f"no loader for {suffix} files; readable are {known} and source code")
+        raise Unsupported(
+            f"no loader for {suffix} files; save it as .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .csv, .json or .zip"
+        )
     return SUFFIXES[suffix]

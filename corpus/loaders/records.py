@@ -33,6 +33,7 @@ def jsonl_parts(file: IO[bytes], first: int = 1) -> Iterator[Part | BadRecord]:
 
     Raises:
         NoText: there is no line.
+        LoaderError: it is in UTF-16.
     """
     number = 0
     for number, line in enumerate(_lines(file, first), start=first):
@@ -67,6 +68,8 @@ def json_parts(data: bytes) -> Iterator[Part | BadRecord]:
         raise LoaderError(f"the file is not JSON: {error}") from error
     except RecursionError as error:
         raise LoaderError("the JSON is nested too deeply") from error
+    if value is None or value in ([], {}):
+        raise NoText("the JSON holds nothing")
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         for number, item in enumerate(value, start=1):
             yield _part(item, f"#{number}", f"record {number}")
@@ -87,6 +90,8 @@ def _is_jsonl(text: str) -> bool:
 def _lines(file: Iterable[bytes], first: int) -> Iterator[str]:
     """Decoded lines. JSON is UTF-8 by its standard; a line that is not gets the same guess as any text."""
     for number, line in enumerate(file, start=first):
+        if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise LoaderError("the file is in UTF-16, but lines of JSON are in UTF-8; save it in UTF-8")
         raw = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         try:
             yield raw.decode("utf-8")

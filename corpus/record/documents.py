@@ -174,6 +174,18 @@ def chunks_of(connection: sqlite3.Connection, vector_ids: Sequence[int]) -> list
     ).fetchall()
 
 
+def vectors_in_order(connection: sqlite3.Connection, chunk_ids: Sequence[int], dimension: int) -> Vectors:
+    """Vectors of live chunks, shape (len(chunk_ids), dimension), in the order given.
+
+    Raises:
+        KeyError: a chunk is not live.
+    """
+    vector_of = {chunk_id: vector_id for vector_id, chunk_id in vectors_of(connection, chunk_ids)}
+    found, matrix = load_vectors(connection, sorted(set(vector_of.values())), dimension)
+    place = {vector_id: i for i, vector_id in enumerate(found)}
+    return matrix[[place[vector_of[chunk_id]] for chunk_id in chunk_ids]]
+
+
 def load_vectors(
     connection: sqlite3.Connection, vector_ids: Sequence[int], dimension: int
 ) -> tuple[list[int], Vectors]:

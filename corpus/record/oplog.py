@@ -63,6 +63,20 @@ def pending_since(connection: sqlite3.Connection, kind: Literal["chunk", "vector
     return Pending(int(row[0]), int(row[1]), tuple(row[0] for row in removed))
 
 
+def not_yet_applied(
+    connection: sqlite3.Connection, kind: Literal["chunk", "vector"], applied_seq: int
+) -> tuple[int, int]:
+    """The first id that an index at `applied_seq` cannot have yet, and the newest that was ever given out.
+
+    What it has from the first on is either the part of a step that a crash kept from being noted, or comes from
+    operations that the record has lost since (a power loss, an older copy of the file); these ids are given out again.
+    """
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (f"{kind}s",)).fetchone()
+    newest = int(row[0]) if row else 0
+    pending = pending_since(connection, kind, applied_seq)
+    return (pending.first if pending else newest + 1), newest
+
+
 def load_progress(connection: sqlite3.Connection, name: str) -> Progress:
     """Where a derived index stands; generation 0 means that none was ever built."""
     row = connection.execute("SELECT generation, applied_seq, fault FROM derived WHERE name = ?", (name,)).fetchone()

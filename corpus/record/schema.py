@@ -9,8 +9,9 @@ APPLICATION_ID = 0x54485253  # "THRS"
 
 # Why it is shaped like this:
 # - chunks.id is AUTOINCREMENT: an id is never used twice, so a stale entry of a derived index can only name a dead
-#   chunk, never the wrong one. Ids grow with `ops.seq`, so `ops.first_chunk` (and `first_vector`)
-#   is the whole replay log of additions.
+#   chunk, never the wrong one. (A record that lost its newest operations does give their ids out again, so an index is
+#   compared with it before it is brought up to date: `not_yet_applied`.)
+#   Ids grow with `ops.seq`, so `ops.first_chunk` (and `first_vector`) is the whole replay log of additions.
 # - tombstones are the replay log of removals; they are dropped once every derived index has seen them.
 # - equal vectors are stored, and indexed, once: a few hundred copies of one boilerplate passage tear an HNSW graph
 #   apart (300 copies of 5 passages among 10,000: recall@50 of all falls to 0.81), and a document that changes in one

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from thresher.corpus.documents import Source, Status
 from thresher.corpus.record.documents import text_list
@@ -48,6 +49,24 @@ def load_source(connection: sqlite3.Connection, source_id: str) -> Source | None
     """One source, or None."""
     row = connection.execute(f"{_SELECT} WHERE s.id = ?", (storable(source_id),)).fetchone()
     return _source(row) if row else None
+
+
+def source_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """The rows of all sources as they are stored, by id: column name to value."""
+    cursor = connection.execute("SELECT * FROM sources ORDER BY id")
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def put_source_rows(connection: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Insert or replace rows as `source_rows` gives them; what is no column is left out."""
+    columns = [column[0] for column in connection.execute("SELECT * FROM sources LIMIT 0").description]
+    for row in rows:
+        known = {name: row[name] for name in columns if name in row}
+        places = ", ".join("?" * len(known))
+        connection.execute(
+            f"INSERT OR REPLACE INTO sources ({', '.join(known)}) VALUES ({places})", tuple(known.values())
+        )
 
 
 def drop_sources(connection: sqlite3.Connection, source_ids: Iterable[str]) -> None:

@@ -26,12 +26,10 @@ class Tuning:
     tuned_at: str
 
 
-def save_tuning(connection: sqlite3.Connection, tuning: Tuning | None) -> None:
-    """Keep what was learned, in place of what was kept before; None forgets it."""
-    connection.execute("DELETE FROM meta WHERE name = ?", (_NAME,))
-    if tuning is not None:
-        text = json.dumps(asdict(tuning), ensure_ascii=False)
-        connection.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (_NAME, text))
+def save_tuning(connection: sqlite3.Connection, tuning: Tuning) -> None:
+    """Keep what was learned, in place of what was kept before."""
+    text = json.dumps(asdict(tuning), ensure_ascii=False)
+    connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (_NAME, text))
 
 
 def load_tuning(connection: sqlite3.Connection) -> Tuning | None:

@@ -199,6 +199,11 @@ class RemoteCollection:
         """Remove records; unknown ids are ignored."""
         self._in_batches(lambda batch: self._handle.delete(ids=list(batch)), ids)
 
+    def holds_any(self, ids: Sequence[str]) -> bool:
+        """Whether any of these ids is there; as many as a page of the quota."""
+        with self._reading():
+            return bool(self._handle.get(ids=list(ids), include=[])["ids"])
+
     def count(self) -> int:
         """How many records there are, the newest included."""
         with self._reading():

@@ -111,6 +111,10 @@ class CloudHome:
             raise IndexDamaged(f"the Chroma server has no collection {self._generations.name(generation)}")
         return self._index(collection)
 
+    def left_open(self, generation: int) -> bool:
+        """See `IndexHome`: a server's collection outlives its owner."""
+        return False
+
     def fresh(self, generation: int) -> OpenIndex:
         """See `IndexHome`."""
         name = self._generations.name(generation)

@@ -122,6 +122,13 @@ class RemotePassages:
         """See `LexicalIndex`."""
         return {int(i) for i in self._made[0].ids()} if self._made else set()
 
+    def holds_above(self, chunk_id: int) -> bool:
+        """See `LexicalIndex`."""
+        if self._made is None:
+            return False
+        following = range(chunk_id + 1, chunk_id + 1 + self._made[0].quotas.records)
+        return self._made[0].holds_any([str(i) for i in following])
+
     def count(self) -> int:
         """See `LexicalIndex`."""
         return self._made[0].count() if self._made else 0

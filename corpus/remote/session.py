@@ -5,9 +5,7 @@ Chroma's own client has no timeout, never tries again, and loses the status and 
 
 from __future__ import annotations
 
-import email.utils
 import json
-import random
 import threading
 import time
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import Any
 import httpx
 
 from thresher.corpus.remote.errors import RemoteCredentials, RemoteError, RemoteRefused
+from thresher.corpus.retries import backoff, retry_after
 
 _CLOSED = "the remote index is closed; open the collection again"
 _LATER = frozenset({429, 502, 503, 504})
@@ -28,8 +27,7 @@ class Patience:
     Attributes:
         total_s: no wait is begun that would end later than this after the first attempt.
         search_s: the same for searches, behind which somebody waits.
-        first_wait_s, longest_wait_s: waits double from one to the other, each shortened at random by up to a half, so
-            that those refused together do not come back together. `Retry-After` overrides them.
+        first_wait_s, longest_wait_s: waits double from one to the other (see `backoff`). `Retry-After` overrides them.
         lost_attempts: how often a request is sent whose connection fails.
         timeout_s: how long one answer may take.
     """
@@ -86,27 +84,11 @@ class PatientSession(httpx.Client):
                 if response.status_code not in _LATER:
                     raise failure
                 waited = retry_after(response)
-            wait = self._backoff(attempt) if waited is None else waited
+            first, longest = self._patience.first_wait_s, self._patience.longest_wait_s
+            wait = backoff(attempt, first_s=first, longest_s=longest) if waited is None else waited
             if time.monotonic() - started + wait > most:
                 raise failure
             self._stopped.wait(wait)
-
-    def _backoff(self, attempt: int) -> float:
-        wait = min(self._patience.longest_wait_s, self._patience.first_wait_s * 2.0 ** (attempt - 1))
-        return wait * random.uniform(0.5, 1.0)
-
-
-def retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the server asks to wait, from either form of `Retry-After`; None if it does not say."""
-    value = response.headers.get("Retry-After", "").strip()
-    if not value:
-        return None
-    if value.replace(".", "", 1).isdecimal():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
 
 
 def _unreachable(request: httpx.Request, error: httpx.TransportError) -> RemoteError:

@@ -18,6 +18,7 @@ from thresher.corpus.record.documents import document_ids, live_chunks, load_chu
 from thresher.corpus.record.oplog import last_seq
 from thresher.corpus.record.store import Store
 from thresher.corpus.record.tuning import load_tuning
+from thresher.corpus.retrieval.beside import Beside
 from thresher.corpus.retrieval.fusion import convex_combination, reciprocal_rank_fusion
 from thresher.corpus.retrieval.ranking import TUNED, Ranking, Warn, collapsed, fixed_alpha, reranked
 from thresher.corpus.retrieval.resolved import Matched, ResolvedFilters
@@ -32,10 +33,14 @@ FILTER_EXACT = 5_000
 ALWAYS_EXACT = 1_000
 """Filters that match at most this many chunks are always searched exactly."""
 
+AT_ONCE = 200_000
+"""Collections of at least so many chunks are searched by both indexes at once: in a smaller one it gains nothing."""
+
 _SELECTIVE = 5  # a filter that keeps under one chunk in five: over-fetching would throw most of it away
 _VERY_SELECTIVE = 10  # and under one in ten it is worth reading twice as many vectors
 
 _FIRST_FETCH = 100
+_TIED = 10
 _MAX_GROWTH = 16
 _SPARE = 1.5
 _DENSE_ROUNDS = 3
@@ -68,6 +73,7 @@ class HybridSearch:
     filter_exact: int = FILTER_EXACT
     always_exact: int = ALWAYS_EXACT
     _resolved: ResolvedFilters = field(default_factory=ResolvedFilters)
+    _beside: Beside = field(default_factory=Beside)
 
     def __call__(
         self,
@@ -103,6 +109,10 @@ class HybridSearch:
             hits = reranked(query, hits, ranking.reranker, ranking.depth, warn)
         return hits[:limit]
 
+    def close(self) -> None:
+        """End its threads."""
+        self._beside.close()
+
     def candidates(self, query: str, vector: Vectors, want: int) -> Candidates:
         """What a search for `query` fuses, `want` from each index."""
         dense, lexical = self._rankings(query, vector, want, None)
@@ -129,8 +139,16 @@ class HybridSearch:
             return self._dense_within(within, vector, want), self._lexical_within(within, query, want)
         if where is None and (both := self._both(query, vector, want)) is not None:
             return both
-        dense = self._dense(vector, want, where)
-        return dense, self._grow(lambda k: self.lexical.search(query, k), want, where)
+
+        def dense() -> Scored:
+            return self._dense(vector, want, where)
+
+        def lexical() -> Scored:
+            return self._grow(lambda k: self.lexical.search(query, k), want, where)
+
+        if self.dense.chunks < AT_ONCE:
+            return dense(), lexical()
+        return self._beside(dense, lexical)
 
     def _scores(
         self, query: str, vector: Vectors, dense: Scored, lexical: Scored
@@ -196,9 +214,12 @@ class HybridSearch:
         return self.lexical.search(query, want, within=within.ids)
 
     def _dense(self, vector: Vectors, want: int, where: Filter | None) -> Scored:
+        if where is None:
+            # It gives live ones only, as many as it is asked for; a few more, so that ties are cut off by chunk id.
+            return self.dense.search(vector, min(want + _TIED, max(_FIRST_FETCH, want)))[:want]
         rounds = _DENSE_ROUNDS if self.dense.backend[0] == "chroma" else None
         found = self._grow(lambda k: self.dense.search(vector, k), want, where, rounds)
-        if len(found) >= want or where is None or rounds is None:
+        if len(found) >= want or rounds is None:
             return found
         # HNSW degrades with depth; past a few rounds it is cheaper, and certain, to score what the filter matches.
         with self.store.read() as connection:

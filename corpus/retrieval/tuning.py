@@ -142,12 +142,6 @@ def kept_tuning(collection: Collection) -> Tuning | None:
     return tuning if tuning is not None and tuning.identity == collection.scoring else None
 
 
-def forget_tuning(collection: Collection) -> None:
-    """Undo all tuning."""
-    with collection.record.write() as connection:
-        save_tuning(connection, None)
-
-
 def _checked(collection: Collection, labelled: Sequence[Labelled]) -> tuple[list[Labelled], int]:
     """The questions with gold in the collection, without the gold that is not; and how many have none there."""
     if not labelled:

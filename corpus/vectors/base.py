@@ -74,6 +74,9 @@ class IndexHome(Protocol):
             Exception: whatever else keeps it from being used; counts as damage.
         """
 
+    def left_open(self, generation: int) -> bool:
+        """Whether the last owner of a generation, which is not open now, did not close it. Quick."""
+
     def fresh(self, generation: int) -> OpenIndex:
         """An empty generation; leftovers of a build that died are removed.
 

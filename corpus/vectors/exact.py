@@ -26,15 +26,22 @@ class ExactIndex:
         with self._guard:
             for chunk_id in remove:
                 self._remove(chunk_id)
-            # Of equal ids the first counts.
-            places = {chunk_id: i for i, chunk_id in reversed(list(enumerate(add)))}
-            fresh = sorted(i for chunk_id, i in places.items() if chunk_id not in self._place)
             size = len(self._place)
-            self._reserve(size + len(fresh))
+            self._reserve(size + len(add))
+            fresh: list[int] = []
+            for i, chunk_id in enumerate(add):
+                # Of equal ids the first counts.
+                if self._place.setdefault(chunk_id, size + len(fresh)) == size + len(fresh):
+                    fresh.append(i)
             if fresh:
-                self._rows[size : size + len(fresh)] = vectors[fresh]
-                self._ids[size : size + len(fresh)] = [add[i] for i in fresh]
-                self._place.update((add[i], size + offset) for offset, i in enumerate(fresh))
+                everything = len(fresh) == len(add)
+                self._rows[size : size + len(fresh)] = vectors if everything else vectors[fresh]
+                self._ids[size : size + len(fresh)] = add if everything else [add[i] for i in fresh]
+
+    def reserve(self, size: int) -> None:
+        """Make room for `size` vectors at once, where it is known how many will come."""
+        with self._guard:
+            self._reserve(size, exactly=True)
 
     def search(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
         """See `VectorIndex`."""
@@ -71,10 +78,10 @@ class ExactIndex:
             self._ids[place] = moved
             self._place[moved] = place
 
-    def _reserve(self, size: int) -> None:
+    def _reserve(self, size: int, *, exactly: bool = False) -> None:
         if size <= len(self._ids):
             return
-        capacity = max(size, 2 * len(self._ids))
+        capacity = size if exactly else max(size, 2 * len(self._ids))
         rows = np.zeros((capacity, self._rows.shape[1]), dtype=np.float32)
         ids = np.zeros(capacity, dtype=np.int64)
         used = len(self._place)

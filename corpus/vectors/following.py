@@ -10,7 +10,7 @@ import numpy as np
 
 from thresher.corpus.documents import Vectors
 from thresher.corpus.record.documents import load_vectors, stack_vectors
-from thresher.corpus.record.oplog import Progress, pending_since
+from thresher.corpus.record.oplog import Progress, not_yet_applied, pending_since
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.base import VectorIndex
 from thresher.corpus.vectors.rows import TOLERATED_MISSES
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 PAGE = 1_000
 _SELF_QUERIES = 64
 _NEWEST = 1_000
+_BEYOND = 256
 
 
 class Follower:
@@ -29,6 +30,18 @@ class Follower:
         self._store = store
         self._nothing: Vectors = np.zeros((0, dimension), dtype=np.float32)
         self._dimension = dimension
+
+    def disown(self, index: VectorIndex, progress: Progress) -> None:
+        """Take out of an index that was just opened what the record does not know it to have; `replay` must follow.
+
+        Where the record lost its newest operations after the index had applied them, the index has vectors of ids that
+        are given out again: left there, they would stand for other passages for good. Ids are given out one by one, so
+        such vectors lie right behind the newest that the record knows of; `reconcile` finds the rest by their number.
+        """
+        with self._store.read() as connection:
+            first, newest = not_yet_applied(connection, "vector", progress.applied_seq)
+        if index.count():
+            index.apply(add=[], vectors=self._nothing, remove=range(first, newest + 1 + _BEYOND))
 
     def replay(self, index: VectorIndex, progress: Progress) -> Progress:
         """Apply what the record has and the index lacks; returns where it stands then."""

@@ -38,6 +38,10 @@ class LocalHome:
             raise ChromaUnusable(f"{directory / DATABASE} is missing")
         return self._opened(directory, generation)
 
+    def left_open(self, generation: int) -> bool:
+        """See `IndexHome`."""
+        return marker_of(self._generations.path(generation)).exists()
+
     def fresh(self, generation: int) -> OpenIndex:
         """See `IndexHome`."""
         self._end_users(generation)

@@ -7,8 +7,9 @@ whenever Chroma is out of order. Chroma is followed from the first write on, but
 
 Out of order means one of two things, and `Recovery` mends both in the background:
 - a fault: the generation is damaged or lost, so another is built from the record. It is written into the record.
-- away: what runs the index does not answer (a server that is down, a child that died). Writes stand in the record, and
-  the index, if it is whole when it is back, only gets what it lacks.
+- away: what runs the index does not answer (a server that is down, a child that died), or its last owner was killed and
+  it must be checked first. Writes stand in the record, and the index, if it is whole when it is back, only gets what it
+  lacks.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ logger = logging.getLogger(__name__)
 EXACT_BELOW = 5_000
 """Collections with fewer chunks than this are searched exactly."""
 
+CHECKED_ASIDE = 20_000
+"""An index of at least so many chunks that was left open is checked in the background: it takes about a minute for a
+million chunks. A smaller one is checked when it is first needed, in about three seconds."""
+
 
 class ManagedDense:
     """Owner of the Chroma generation and of the exact index. `writing` is the collection's write lock."""
@@ -60,6 +65,7 @@ class ManagedDense:
         self._follower = Follower(store, dimension)
         self._chroma: OpenIndex | None = None
         self._away: str | None = None
+        self._checking = False
         self._standby = Standby(store, self._follower, dimension)
         self._recovery = Recovery(self._recover, lambda: bool(self.progress.fault or self._away))
         self._closed = False
@@ -76,6 +82,8 @@ class ManagedDense:
         """(`chroma` or `exact`, why)."""
         if self.progress.fault:
             return "exact", f"the Chroma index is being rebuilt: {self.progress.fault}"
+        if self._away and self._checking:
+            return "exact", f"the Chroma index is being checked: {self._away}"
         if self._away:
             return "exact", f"the Chroma index does not answer and is tried again: {self._away}"
         if self.chunks < self._exact_below:
@@ -87,16 +95,19 @@ class ManagedDense:
         """What is out of order, if anything is."""
         return self.progress.fault or self._away
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, in_place: bool = False) -> None:
         """Bring Chroma level with the record; `progress` then says so, and the caller saves it.
 
-        Needs the write lock. A Chroma that cannot follow is put aside, or left alone while it does not answer: the
-        write itself stands.
+        Needs the write lock. A Chroma that cannot follow is put aside, or left alone while it does not answer or is
+        being checked (`in_place` waits for the check): the write itself stands.
         """
         with self._store.read() as connection:
             self.chunks = chunk_count(connection)
         if self.fault:
             return
+        if not in_place and self._must_be_checked():
+            self._checking = True
+            return self._leave("its last owner did not close it")
         try:
             self.progress = self._follower.replay(self._open(), self.progress)
         except Exception as error:
@@ -138,7 +149,7 @@ class ManagedDense:
         self._recovery.pause()
         try:
             with self._writing, building("Chroma"):
-                self._switch(*self._build())
+                self._switch(*self._build(self._check_open))
                 self._home.keep_only(self.progress.generation, quarantined=False)
         finally:
             if self.fault:
@@ -146,8 +157,11 @@ class ManagedDense:
 
     def problems(self) -> list[str]:
         """What differs from the record's vectors. Needs the write lock."""
+        if self._checking:  # what is asked for is the result of a check
+            self._recovery.pause()
+            self._away, self._checking = None, False
         if self.progress.fault is None:
-            self.catch_up()
+            self.catch_up(in_place=True)
         if self.progress.fault:
             return [f"Chroma index is out of use, exact search serves: {self.progress.fault}; run `thresher rebuild`"]
         try:
@@ -167,6 +181,10 @@ class ManagedDense:
         index, self._chroma = self._chroma, None
         if index is not None:
             index.close()
+
+    def interrupt(self) -> None:
+        """Break off a rebuild that someone is waiting for: the collection is being closed."""
+        self._closed = True
 
     def close(self) -> None:
         """Stop a repair and close Chroma."""
@@ -200,12 +218,15 @@ class ManagedDense:
         """Chroma, open and level with what was applied; None while it is out of order."""
         if self._chroma is None:
             with self._writing:
-                if self._closed:
-                    raise CollectionClosed("the collection is closed; open it again")
+                self._check_open()
                 self.catch_up()
                 with self._store.write() as connection:
                     save_progress(connection, NAME, self.progress)
         return self._chroma
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CollectionClosed("the collection is closed; open it again")
 
     def _open(self) -> OpenIndex:
         """Chroma, opened if it was not, and made to hold what the record does. Needs the write lock."""
@@ -226,6 +247,7 @@ class ManagedDense:
     def _adopt(self, index: OpenIndex) -> None:
         """Use a generation that was just opened. Needs the write lock."""
         self._chroma = index
+        self._follower.disown(index, self.progress)
         self.progress = self._follower.replay(index, self.progress)
         self._follower.reconcile(index, was_unclean=index.was_unclean)
 
@@ -250,7 +272,7 @@ class ManagedDense:
             return
         self._abandon()
         aside = None
-        with suppress(IndexUnreachable):
+        with suppress(Exception):  # what cannot be moved is not opened again either: the next one has another number
             aside = self._home.quarantine(self.progress.generation)
         fault = f"{why}; moved to {aside}" if aside else why
         logger.warning("Chroma index put aside, exact search serves meanwhile: %s", fault)
@@ -282,38 +304,61 @@ class ManagedDense:
         if self.backend[0] == "chroma":
             self._standby.release()
 
+    def _must_be_checked(self) -> bool:
+        return (
+            self._chroma is None
+            and self.chunks >= max(CHECKED_ASIDE, self._exact_below)
+            and self.progress.generation > 0
+            and self._home.left_open(self.progress.generation)
+        )
+
     def _return(self) -> None:
-        """Open a generation again whose server or child did not answer."""
+        """Open a generation again whose server or child did not answer, or whose last owner was killed."""
         with self._recovery.holding(self._writing):
             self._abandon()
         failure: Exception | None = None
         index: OpenIndex | None = None
+        progress = self.progress
         try:
-            index = self._opened()  # without the lock: it may take long
-        except IndexUnreachable:
-            raise
-        except Exception as error:
-            failure = error
-        try:
+            try:
+                index = self._opened()  # without the lock: it may take long, and so may the first levelling
+                self._follower.disown(index, self.progress)
+                progress = self._follower.replay(index, self.progress)
+                self._follower.reconcile(index, was_unclean=index.was_unclean)
+            except IndexUnreachable:
+                raise
+            except Exception as error:
+                failure = error
             with self._recovery.holding(self._writing):
-                if index is not None:
+                if index is not None and failure is None:
                     try:
-                        self._adopt(index)
-                        with self._store.write() as connection:
-                            save_progress(connection, NAME, self.progress)
+                        self._take_back(index, progress)
                     except Exception as error:
-                        if _will_pass(error):
-                            raise IndexUnreachable(str(error)) from error
                         failure = error
+                if failure is not None and index is not None and _will_pass(failure):
+                    raise IndexUnreachable(str(failure)) from failure
                 if failure is not None:
+                    self._chroma = index
                     self._quarantine(f"it could not be opened again ({failure})")
-                self._away = None
+                self._away, self._checking = None, False
         except BaseException:
-            if index is not None and self._chroma is not index:
+            if index is not None:
+                if self._chroma is index:
+                    self._chroma = None
                 index.abandon()
             raise
         if failure is None:
             logger.info("the Chroma index is back, level with the record")
+
+    def _take_back(self, index: OpenIndex, progress: Progress) -> None:
+        """Use a generation that was levelled without the write lock. Needs it now."""
+        progress = self._follower.replay(index, progress)
+        self._follower.reconcile(index, was_unclean=False)
+        with self._store.write() as connection:
+            save_progress(connection, NAME, progress)
+        self._chroma, self.progress = index, progress
+        with suppress(Exception):
+            self._home.keep_only(progress.generation, quarantined=True)
 
     def _build(self, check: Callable[[], None] = lambda: None) -> tuple[OpenIndex, Progress]:
         generation = self.progress.generation + 1
@@ -335,6 +380,7 @@ class ManagedDense:
         with self._store.write() as connection:
             save_progress(connection, NAME, progress)
         old, self._chroma, self.progress, self._away = self._chroma, index, progress, None
+        self._checking = False
         if old is not None:
             with suppress(Exception):
                 old.close()

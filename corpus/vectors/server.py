@@ -56,6 +56,10 @@ class ServerHome:
             raise IndexDamaged(f"the Chroma server at {self._address} has no collection {self._name(generation)}")
         return ServerIndex(found, max_batch=self._server.max_batch())
 
+    def left_open(self, generation: int) -> bool:
+        """See `IndexHome`: a server's collection outlives its owner."""
+        return False
+
     def fresh(self, generation: int) -> OpenIndex:
         """See `IndexHome`."""
         name = self._name(generation)

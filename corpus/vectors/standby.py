@@ -29,6 +29,7 @@ class Standby:
         with self._loading, self._store.read() as connection:
             if self._seq is None:
                 seq = last_seq(connection)
+                self._index.reserve(connection.execute("SELECT count(*) FROM vectors").fetchone()[0])
                 for ids, rows in self._follower.pages(connection, 0):
                     self._index.apply(add=ids, vectors=rows, remove=[])
                 self._seq = seq

@@ -93,9 +93,11 @@ class ChromaServer:
     def beat(self) -> None:
         """Raise `IndexUnreachable` unless a Chroma server answers."""
         try:
-            self.request("GET", "/heartbeat", tries=1)
+            answer = self.request("GET", "/heartbeat", tries=1)
         except (IndexDamaged, RuntimeError) as error:
             raise IndexUnreachable(f"no Chroma server answers at {self.address} ({error})") from error
+        if not isinstance(answer, dict) or "nanosecond heartbeat" not in answer:
+            raise IndexUnreachable(f"{self.address} is no Chroma server ({str(answer)[:80]!r})")
 
     def max_batch(self) -> int:
         """How many records the server takes in one call."""

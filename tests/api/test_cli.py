@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import sqlite3
+import zipfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pptx
 import pypdfium2
 import pytest
 from face_support import Outcome
@@ -197,6 +199,10 @@ def test_nothing_found_is_insufficient_evidence(harbour: str) -> None:
         (["ls", "-c", "nowhere"], 1, "no collection 'nowhere'"),
         (["rm", "x", "-c", "nowhere"], 1, "no collection 'nowhere'"),
         (["verify", "nowhere"], 1, "no collection 'nowhere'"),
+        (["ingest", "", "-c", "harbour"], 2, "is empty"),
+        (["sync", " ", "-c", "harbour"], 2, "is empty"),
+        (["sync", "/no/such", "-c", "harbour"], 2, "`thresher ls -c harbour` lists them"),
+        (["reindex", "harbour", "--embedder", "oracle"], 2, "unknown embedder 'oracle'"),
         (["trace", "show", "search_0"], 1, "there is no trace 'search_0'"),
         (["trace", "show", "last"], 1, "no traces yet"),
         (["trace", "show", "absent/x.jsonl"], 1, "there is no trace file absent/x.jsonl"),
@@ -255,7 +261,9 @@ def test_ls_and_status(harbour: str) -> None:
     assert "harbour" in Outcome("ls").out
     status = Outcome("status", "-c", harbour, "--json").json
     assert status["embedder"]["spec"] == "wordllama"
-    assert "wordllama" in Outcome("status", "-c", harbour).out
+    shown = Outcome("status", "-c", harbour).out
+    assert "wordllama" in shown
+    assert "structure-1" in shown
     assert "brask.md" in Outcome("ls", "-c", harbour).out
 
 
@@ -317,7 +325,7 @@ def test_rebuild_with_another_embedder(harbour: str) -> None:
     assert Outcome("status", "-c", harbour, "--json").json["embedder"]["spec"] == "minilm"
     assert Outcome("rebuild", "nowhere", "--embedder", "minilm").code == 1
     unknown = Outcome("rebuild", harbour, "--embedder", "nonsense")
-    assert unknown.code == 1
+    assert unknown.code == 2
     assert "choose one of" in unknown.err
 
 
@@ -556,3 +564,31 @@ def test_every_command_takes_json() -> None:
         outcome = Outcome(command, "--help")
         assert outcome.code == 0
         assert "--json" in outcome.out
+
+
+def test_what_was_left_out_of_an_indexed_file_is_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
+        archive.writestr("note.txt", "The ferry Alma was built in 1931.")
+        archive.writestr("logo.png", b"\x89PNG\r\n\x1a\n")
+    report = Outcome("ingest", tmp_path / "both.zip", "--embedder", "wordllama")
+    assert report.code == 0
+    assert "1 indexed" in report.out
+    assert "indexed: both.zip: 1 of 2 parts" in report.err
+    assert "logo.png" in report.err
+
+
+def test_a_slide_is_a_page(tmp_path: Path) -> None:
+    slides = pptx.Presentation()
+    for number in range(1, 5):
+        slide = slides.slides.add_slide(slides.slide_layouts[1])
+        if number != 2:
+            slide.shapes.title.text = f"Slide {number}"
+            slide.placeholders[1].text = " ".join(f"word{number}n{i}" for i in range(60))
+    slides.save(str(tmp_path / "talk.pptx"))
+    assert Outcome("ingest", tmp_path / "talk.pptx", "--embedder", "wordllama").code == 0
+    found = Outcome("search", "word4n7", "--effort", "minimal", "--json").json["results"]
+    assert {(result["text"].split("\n")[0], result["page"]) for result in found} == {
+        ("# Slide 1", 1),
+        ("# Slide 3", 3),
+        ("# Slide 4", 4),
+    }

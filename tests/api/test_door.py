@@ -9,16 +9,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
+from face_support import wait_until
 
 from thresher.api.door import jobs
 from thresher.api.door.client import Door, find_door
 from thresher.api.door.rundir import RunFile, clear_leftovers, find, run_directory
 from thresher.api.door.server import LocalDoor
-from thresher.api.errors import ApiError, RemoteError
+from thresher.api.errors import ApiError, ForwardedError
 from thresher.api.http import registry as registry_module
 from thresher.api.http.registry import Registry
 from thresher.api.operations.base import Operation, Reporter, Request, Target
@@ -28,7 +28,7 @@ from thresher.corpus.errors import CollectionLocked
 from thresher.corpus.paths import collection_path
 from thresher.engine.policy import Decision, ToolUse, View
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Nothing(Request):
@@ -139,7 +139,10 @@ def test_hanging_up_stops_it_too(harbour: str, door: Door, steps: Steps) -> None
 def test_one_long_operation_at_a_time(harbour: str, door: Door, steps: Steps) -> None:
     with door.call("steps", harbour, {}) as first:
         assert steps.running.wait(PATIENCE_S)
-        with door.call("steps", harbour, {}) as second, pytest.raises(RemoteError, match="is running `steps`") as busy:
+        with (
+            door.call("steps", harbour, {}) as second,
+            pytest.raises(ForwardedError, match="is running `steps`") as busy,
+        ):
             second.result()
         assert busy.value.code == "collection_busy"
         steps.go.set()
@@ -155,7 +158,7 @@ def test_a_door_that_closes_stops_what_runs(harbour: str, registry: Registry, st
         assert steps.running.wait(PATIENCE_S)
         closer = threading.Thread(target=opened.close)
         closer.start()
-        with pytest.raises(RemoteError, match="server was stopped") as stopped:
+        with pytest.raises(ForwardedError, match="server was stopped") as stopped:
             call.result()
         closer.join(PATIENCE_S)
     assert stopped.value.code == "server_stopped"
@@ -168,7 +171,7 @@ def test_a_bug_in_an_operation_is_told_as_one(harbour: str, door: Door, monkeypa
         raise ZeroDivisionError("one by none")
 
     monkeypatch.setattr("thresher.api.door.server.operation", lambda name: Operation("broken", Nothing, broken))
-    with door.call("broken", harbour, {}) as call, pytest.raises(RemoteError, match="one by none") as bug:
+    with door.call("broken", harbour, {}) as call, pytest.raises(ForwardedError, match="one by none") as bug:
         call.result()
     assert bug.value.code == "internal_error"
 
@@ -177,29 +180,34 @@ def test_an_operation_that_is_silent_is_known_to_live(
     harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "ALIVE_S", 0.1)
-    monkeypatch.setattr("thresher.api.door.client.SILENCE_S", 0.5)
+    monkeypatch.setattr("thresher.api.door.client.SILENCE_S", 2.0)
 
     def quiet(*_: object) -> dict[str, Any]:
-        time.sleep(1)
+        time.sleep(3)
         return {"object": "peace"}
 
     monkeypatch.setattr("thresher.api.door.server.operation", lambda name: Operation("quiet", Nothing, quiet))
     with door.call("quiet", harbour, {}) as call:
         assert call.result() == {"object": "peace"}
     monkeypatch.setattr(jobs, "ALIVE_S", 60)
-    with door.call("quiet", harbour, {}) as call, pytest.raises(RemoteError, match=r"has not answered for 0\.5 s"):
+    with door.call("quiet", harbour, {}) as call, pytest.raises(ForwardedError, match=r"has not answered for 2\.0 s"):
         call.result()
 
 
-def test_another_user_is_hung_up_on(harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_is_hung_up_on(
+    harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("thresher.api.door.server.same_user", lambda connection: False)
-    with door.call("status", harbour, {}) as call, pytest.raises(RemoteError, match="ended before it answered"):
+    # Outside of the call: the server may have hung up before all of it was sent.
+    with pytest.raises(ForwardedError, match="ended before it answered"), door.call("status", harbour, {}) as call:
         call.result()
     monkeypatch.setattr("thresher.api.door.client.same_user", lambda connection: False)
     assert find_door(os.getpid()) is None
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_a_run_file_of_the_dead_is_cleared_and_one_of_the_living_is_not(thresher_home: Path) -> None:
+def test_a_run_file_of_the_dead_is_cleared_and_one_of_the_living_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THRESHER_HOME", os.environ["XDG_RUNTIME_DIR"])  # short enough for a socket
     with closing(RunFile("1")) as alive:
         dead = run_directory() / "99.json"
         left = run_directory() / "99.sock"
@@ -229,7 +237,7 @@ def test_alone_waits_for_searches_and_newcomers_wait_for_it(harbour: str, regist
         async with registry.use(harbour):
             other = threading.Thread(target=take_alone)
             other.start()
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(wait_until, lambda: registry._slots[harbour].held == "compact", "held")
             order.append("searched")
         async with registry.use(harbour) as engine:
             order.append("next search")
@@ -274,6 +282,7 @@ def test_a_collection_that_a_command_is_about_to_give_up_is_waited_for(
     harbour: str, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Collection.open(collection_path(harbour))
+    monkeypatch.setattr(registry_module, "LOCK_S", PATIENCE_S)
     timer = threading.Timer(0.3, other.close)
     timer.start()
     with registry.lease(harbour, "status") as collection:

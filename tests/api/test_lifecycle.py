@@ -40,7 +40,7 @@ def test_reindex_and_the_way_back(harbour: str) -> None:
         (["--undo", "--discard"], 2, "say what"),
         (["--undo", "--embedder", "minilm"], 2, "say what"),
         (["--chunker", "nonsense"], 2, "--chunker: unknown chunker 'nonsense'"),
-        (["--embedder", "nonsense"], 1, "choose one of"),
+        (["--embedder", "nonsense"], 2, "choose one of"),
         (["--embedder", "wordllama"], 1, "already has embedder 'wordllama'"),
     ],
 )
@@ -95,6 +95,7 @@ def test_snapshot_and_restore(harbour: str, tmp_path: Path) -> None:
     assert Outcome("restore", tmp_path / "kept", "-c", harbour, "--replace", "--json").json["replaced"] is True
     assert ids(harbour) == {"ferry.md", "brask.md", "corran.md"}
     assert Outcome("restore", tmp_path / "kept", "-c", "second").code == 0
+    assert Outcome("verify", "second", "--json").json["ok"] is True
     assert ids("second") == ids(harbour)
     assert Outcome("restore", tmp_path / "absent").code == 2
 

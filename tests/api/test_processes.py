@@ -37,7 +37,16 @@ def test_a_reader_that_closes_the_pipe_is_no_error(harbour: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [("ls",), ("ls", "--json"), ("--help",), ("ls", "--help"), ("doctor", "--json")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls",),
+        ("ls", "--json"),
+        ("--help",),
+        ("ls", "--help"),
+        pytest.param(("doctor", "--json"), marks=pytest.mark.slow),
+    ],
+)
 def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

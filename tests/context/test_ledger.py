@@ -167,7 +167,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestLedger.settings = settings(max_examples=60, stateful_step_count=20)
 
 
 def test_a_prune_costs_what_stands_behind_it() -> None:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thresher.context import CONTEXT1, Budget, Prompt, TokenCounter, parse_chunks
@@ -93,7 +93,7 @@ def counted_anew(prompt: Prompt, counter: TokenCounter) -> int:
     return tokens
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(
     steps=st.lists(decisions, min_size=1, max_size=6),
     total=st.sampled_from([4_096, 6_000, 32_768]),

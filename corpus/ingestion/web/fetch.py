@@ -17,6 +17,7 @@ from urllib.parse import urljoin
 import httpx
 
 from thresher.corpus.ingestion.web.addresses import InvalidAddress, canonical
+from thresher.corpus.retries import retry_after
 
 logger = logging.getLogger(__name__)
 
@@ -220,8 +221,11 @@ class Fetcher:
             if status in _GONE:
                 return Gone(f"HTTP {status}: there is no such page"), None
             if status not in (200, 203):
-                pause = _retry_after(response) if status in _BUSY else None
-                return Refused(f"HTTP {status} {response.reason_phrase}".strip()), pause
+                refused = Refused(f"HTTP {status} {response.reason_phrase}".strip())
+                if status not in _BUSY:
+                    return refused, None
+                asked = retry_after(response)
+                return refused, _PAUSE_S if asked is None else asked
             return self._body(response, stable, until), None
 
     def _body(self, response: httpx.Response, stable: str, until: float) -> Outcome:
@@ -265,13 +269,6 @@ def user_agent() -> str:
     except metadata.PackageNotFoundError:
         version = "unknown"
     return f"thresher/{version} (reads pages its user listed; not a crawler)"
-
-
-def _retry_after(response: httpx.Response) -> float:
-    try:
-        return max(0.0, float(response.headers.get("retry-after", "")))
-    except ValueError:  # absent, or a date
-        return _PAUSE_S
 
 
 def _validator(response: httpx.Response, name: str) -> str:

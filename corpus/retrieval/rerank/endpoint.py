@@ -9,7 +9,6 @@ needs none.
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ import httpx
 
 from thresher.corpus.embedders.vectors import encodable
 from thresher.corpus.errors import RerankError
+from thresher.corpus.retries import TRANSIENT, backoff, retry_after
 from thresher.corpus.retrieval.rerank.base import checked_scores
 
 KEY_VARIABLE = "THRESHER_RERANK_KEY"
@@ -26,8 +26,7 @@ ATTEMPTS = 3
 TIMEOUT_S = 20.0
 BUDGET_S = 30.0
 """A person waits for the search: past this no other attempt is made."""
-_LONGEST_WAIT_S = 5.0
-_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 5.0
 _MALFORMED = frozenset({400, 422})
 
 
@@ -109,27 +108,21 @@ class EndpointReranker:
         """The first answer that is not worth another attempt."""
         started = time.monotonic()
         for attempt in range(1, self._attempts + 1):
-            wait = min(_LONGEST_WAIT_S, 0.25 * 2**attempt) * random.uniform(0.75, 1.25)
+            wait = backoff(attempt, first_s=_FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
             try:
                 response = self._client.post(self._url, json=body)
             except httpx.HTTPError as error:
                 problem = f"no answer ({type(error).__name__}: {error})"
             else:
-                if response.status_code not in _RETRIED:
+                if response.status_code not in TRANSIENT:
                     return response
                 problem = f"HTTP {response.status_code}: {response.text[:300]}"
-                wait = _retry_after(response, wait)
+                asked = retry_after(response)
+                wait = wait if asked is None else min(asked, _LONGEST_WAIT_S)
             if attempt == self._attempts or time.monotonic() - started + wait > BUDGET_S:
                 break
             self._sleep(wait)
         raise RerankError(f"{self._url} did not rerank after {attempt} attempts, last: {problem}")
-
-
-def _retry_after(response: httpx.Response, otherwise: float) -> float:
-    try:
-        return min(_LONGEST_WAIT_S, max(0.0, float(response.headers.get("retry-after", ""))))
-    except ValueError:  # absent, or an HTTP date, which rate limiters do not send in practice
-        return otherwise
 
 
 def _read_scores(response: httpx.Response, count: int, spec: str) -> list[float]:

@@ -13,7 +13,7 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from input_files import make_pdf
 from loading import parts
@@ -121,7 +121,7 @@ def test_the_whole_file_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_file_that_is_cut_off(name: str, data: st.DataObject) -> None:
     whole = made(name)
@@ -129,7 +129,7 @@ def test_a_file_that_is_cut_off(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_file_with_changed_bytes(name: str, data: st.DataObject) -> None:
     changed = bytearray(made(name))
@@ -140,7 +140,7 @@ def test_a_file_with_changed_bytes(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.odt"])
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_package_with_a_member_that_is_cut_off(name: str, data: st.DataObject) -> None:
     """Damage inside, which the checksums of the package do not show."""
@@ -230,11 +230,9 @@ def with_entities(name: str, member: str, use: bytes, where: bytes) -> bytes:
 def test_entities_in_office_files_do_not_multiply(
     kind: Format, name: str, member: str, use: bytes, where: bytes, parser: ParserProcess
 ) -> None:
-    started = time.monotonic()
     items: list[Part | BadRecord] = []
     with contextlib.suppress(LoaderError):
         items = in_child(parser, with_entities(name, member, use, where), kind)
-    assert time.monotonic() - started < 10
     assert sum(len(item.text) for item in items if isinstance(item, Part)) < 10_000
 
 

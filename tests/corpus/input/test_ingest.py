@@ -17,8 +17,9 @@ from support import HashEmbedder
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status, Vectors
 from thresher.corpus.errors import EmbedderError
-from thresher.corpus.ingestion.ingest import BATCH_CHUNKS, IngestReport, ingest
+from thresher.corpus.ingestion.ingest import BATCH_CHUNKS, ingest
 from thresher.corpus.ingestion.progress import Progress
+from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.ingestion.walk import RootError
 
 
@@ -221,7 +222,18 @@ def test_a_single_file_is_named_by_its_name(collection: Collection, docs: Path) 
 
 
 def test_hidden_and_junk_files_are_passed_over(collection: Collection, docs: Path) -> None:
-    for name in (".hidden.md", ".git/x.md", "node_modules/x.md", "env/x.md", "env/pyvenv.cfg", "Thumbs.db", "~$x.md"):
+    for name in (
+        ".hidden.md",
+        ".git/x.md",
+        "node_modules/x.md",
+        "env/x.md",
+        "env/pyvenv.cfg",
+        "kept/x.md",
+        "kept/corpus.db",
+        "kept/manifest.json",
+        "Thumbs.db",
+        "~$x.md",
+    ):
         write(docs / name, "text")
     assert set(statuses(ingest(collection, [docs]))) == {"wine.md", "sub/cheese.html", "report.pdf", "people.jsonl"}
 

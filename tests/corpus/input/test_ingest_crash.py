@@ -55,17 +55,21 @@ def lay_out(root: Path) -> None:
         )
 
 
-def ingest_until_killed(collection: Path, root: Path, delay: float) -> int | None:
-    """Kill the ingestion `delay` seconds in; returns the chunks it acknowledged, or None if it was done before."""
+def ingest_until_killed(collection: Path, root: Path, said: int, delay: float) -> int | None:
+    """Kill the ingestion `delay` seconds after it told of its progress `said` times.
+
+    Returns the chunks it acknowledged, or None if it was done before.
+    """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(collection), str(root)], stdout=subprocess.PIPE, text=True, env=environment
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
+        lines = [child.stdout.readline().strip() for _ in range(said)]
         timer = threading.Timer(delay, child.send_signal, [signal.SIGKILL])
         timer.start()
-        lines = child.stdout.read().split()
+        lines = [line for line in [*lines, *child.stdout.read().split()] if line]
         timer.cancel()
     return None if lines and lines[-1] == "done" else max([0, *(int(line) for line in lines)])
 
@@ -93,19 +97,19 @@ def test_kills_lose_nothing_acknowledged(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     root = tmp_path / "docs"
     lay_out(root)
-    kills, collection, held = 0, 0, 0
+    kills, collection, held, in_all = 0, 0, 0, 0
     while kills < KILLS:
         path = tmp_path / f"c{collection}"
-        acknowledged = ingest_until_killed(path, root, rng.uniform(0, 0.6))
+        acknowledged = ingest_until_killed(path, root, rng.randrange(8), rng.uniform(0, 0.3))
         if acknowledged is None:  # it was faster than the kill: the next one starts a new collection
             collection, held = collection + 1, 0
             continue
-        kills += 1
+        kills, in_all = kills + 1, in_all + acknowledged
         found = documents_found_whole(path, rng)
         print(f"seed {SEED} kill {kills}: {acknowledged} acknowledged after {held}, {found} held")
         assert found >= held + acknowledged
         collection, held = (collection, found) if found < RECORDS + FILES else (collection + 1, 0)
-    path = tmp_path / f"c{collection if held else collection - 1}"
+    assert in_all > 0
     with Collection.open(path, embedder=HashEmbedder(), exact_below=0) as opened:
         ingest(opened, [root])
         assert {source.status for source in opened.sources()} == {Status.INDEXED}

@@ -15,7 +15,8 @@ from support import HashEmbedder
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
-from thresher.corpus.ingestion.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import ingest
+from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.ingestion.sync import sync
 
 

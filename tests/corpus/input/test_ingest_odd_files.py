@@ -12,7 +12,8 @@ from support import HashEmbedder
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
 from thresher.corpus.errors import CollectionDamaged
-from thresher.corpus.ingestion.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import ingest
+from thresher.corpus.ingestion.report import IngestReport
 
 
 @pytest.fixture

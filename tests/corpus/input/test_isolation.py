@@ -49,11 +49,11 @@ def test_errors_keep_their_kind() -> None:
 
 
 def test_a_hang_is_stopped_and_the_next_file_is_read() -> None:
-    with ParserProcess(time_s=4.0) as parser:
+    with ParserProcess(time_s=6.0) as parser:
         text_of(parser, PAGE)
         hung = child_of(parser)
         os.kill(hung.pid, signal.SIGSTOP)
-        with pytest.raises(LoaderError, match="longer than 4 s"):
+        with pytest.raises(LoaderError, match="longer than 6 s"):
             text_of(parser, PAGE)
         assert hung.poll() is not None
         assert text_of(parser, PAGE) == "hello"
@@ -96,7 +96,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     pid = int(done.stdout)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}/exe"):
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{pid}/exe")

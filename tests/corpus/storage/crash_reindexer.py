@@ -58,7 +58,7 @@ def main() -> None:
     with Collection.open(path, embedder=EMBEDDER) as opened:
         wrapped: Any = Collection
         wrapped.create = then(Collection.create, "laid out")
-        wrapped.upsert_from = then(Collection.upsert_from, "written")
+        wrapped.write_batch = then(Collection.write_batch, "written")
         wrapped._follow = then(Collection._follow, "followed")
         wrapped.delete_documents = then(Collection.delete_documents, "deleted")
         changed: Any = mirror

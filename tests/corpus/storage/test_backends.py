@@ -64,7 +64,7 @@ def child_of(opened: Collection) -> int:
     return index.pid
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -172,13 +172,13 @@ def test_a_child_that_keeps_dying_costs_its_generation(tmp_path: Path) -> None:
 
 
 def test_a_child_that_hangs_is_ended_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "PATIENCE", Patience(answer=0.5, change=1.0))
+    monkeypatch.setattr(child, "PATIENCE", Patience(answer=1.5, change=3.0))
     with make(tmp_path / "c", CHILD) as opened:
         first = child_of(opened)
         os.kill(first, signal.SIGSTOP)
         started = time.monotonic()
         assert_whole(opened)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
         assert opened.wait_for_repair(60)
         assert gone(first)
         assert_whole(opened)
@@ -219,7 +219,7 @@ def killed_owner(path: Path, before: Callable[[int], None] = lambda pid: None) -
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     make(tmp_path / "c", CHILD).close()
     pid = killed_owner(tmp_path / "c")
-    until(lambda: gone(pid), 10)
+    until(lambda: gone(pid))
     with reopen(tmp_path / "c", CHILD) as opened:
         assert_whole(opened)
         assert generation(opened) == 1
@@ -303,14 +303,14 @@ def test_a_collection_opens_while_its_server_is_down(tmp_path: Path, chroma: Chr
 def test_a_server_that_hangs_costs_a_bounded_wait(
     tmp_path: Path, chroma: ChromaRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "PATIENCE", Patience(answer=0.5, change=1.0))
+    monkeypatch.setattr(server, "PATIENCE", Patience(answer=1.5, change=3.0))
     with make(tmp_path / "c", load_backends(chroma.url)) as opened:
         chroma.freeze()
         try:
             started = time.monotonic()
             assert_whole(opened)
             add(opened, DOCUMENTS)
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < 30
         finally:
             chroma.thaw()
         assert opened.wait_for_repair(60)

@@ -70,7 +70,7 @@ def test_of_processes_that_race_for_a_directory_one_wins(tmp_path: Path, how: st
         winner = racers[ends.index("won")]
         assert raised.value.pid == winner.pid
         for racer in racers:
-            racer.communicate("end\n", timeout=30)
+            racer.communicate("end\n", timeout=120)
             assert racer.returncode == 0
         with Collection.open(path, embedder=EMBEDDER) as opened:
             assert [info.id for info in opened.documents()] == [f"p{ends.index('won')}"]
@@ -90,7 +90,7 @@ def test_threads_write_search_and_compact_at_once(tmp_path: Path) -> None:
             except BaseException as error:
                 failures.append(error)
 
-        return threading.Thread(target=run)
+        return threading.Thread(target=run, daemon=True)
 
     with Collection.create(tmp_path / "c", EMBEDDER, exact_below=0) as opened:
         opened.upsert([prepared(f"base{i}", f"base{i} never changes. " * 5) for i in range(20)], source_id="base")
@@ -125,11 +125,11 @@ def test_threads_write_search_and_compact_at_once(tmp_path: Path) -> None:
         for thread in (*readers, *workers):
             thread.start()
         for thread in workers:
-            thread.join(120)
+            thread.join(600)
             assert not thread.is_alive()
         stop.set()
         for thread in readers:
-            thread.join(30)
+            thread.join(120)
             assert not thread.is_alive()
         assert failures == []
         expected = {f"base{i}" for i in range(20)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thresher.corpus.collection import Collection
@@ -125,7 +125,7 @@ filters = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(filters, st.integers(0, 10_000))
 def test_every_way_of_looking_obeys_the_filter_and_finds_the_best(
     corpus: Corpus, raw: dict[str, Any], seed: int
@@ -134,7 +134,7 @@ def test_every_way_of_looking_obeys_the_filter_and_finds_the_best(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(filters, st.integers(0, 10_000))
 def test_so_do_many_more_filters(corpus: Corpus, raw: dict[str, Any], seed: int) -> None:
     check(corpus, raw, seed)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_support import EMBEDDER, Metadata, prepared
 
@@ -92,7 +92,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield opened
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(st.lists(metadata, min_size=1, max_size=6), st.lists(filters, min_size=1, max_size=8))
 def test_the_compiled_filter_means_what_the_grammar_says(
     shared: Collection, documents: list[Metadata], wheres: list[dict[str, Any]]

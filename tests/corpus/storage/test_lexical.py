@@ -60,7 +60,7 @@ def test_a_word_in_the_title_counts_for_more(index: TantivyIndex) -> None:
     assert [i for i, _ in index.search("alma", 5)] == [8, 1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=60))
 def test_every_string_is_a_legal_query(index: TantivyIndex, query: str) -> None:
     hits = index.search(query, 5)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from distributed_chroma import DistributedChroma, listening
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from remote_support import cloud_server, server_at
 
@@ -53,7 +53,7 @@ class Place:
         return self.index
 
 
-@pytest.fixture(scope="module", params=["tantivy", "spoken", "cloud"])
+@pytest.fixture(scope="module", params=["tantivy", "spoken", pytest.param("cloud", marks=pytest.mark.cloud)])
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LexicalHome]:
     root = tmp_path_factory.mktemp("lexical")
     if request.param == "tantivy":
@@ -314,7 +314,7 @@ def test_odd_texts(index: LexicalIndex) -> None:
     assert found(index, "ferry") == [4]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(st.text(max_size=60))
 def test_every_string_is_a_legal_query(filled: LexicalIndex, query: str) -> None:
     hits = filled.search(query, 5)

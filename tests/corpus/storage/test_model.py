@@ -101,7 +101,5 @@ class History(RuleBasedStateMachine):
             assert report.ok, report.problems
 
 
-History.TestCase.settings = settings(
-    max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
-)
+History.TestCase.settings = settings(max_examples=8, stateful_step_count=12, suppress_health_check=list(HealthCheck))
 TestHistory = History.TestCase

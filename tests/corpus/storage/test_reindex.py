@@ -22,8 +22,8 @@ from thresher.corpus.errors import (
     ReindexRefused,
     UnknownChunker,
 )
-from thresher.corpus.ingestion.embedding import embed_documents
 from thresher.corpus.ingestion.ingest import ingest
+from thresher.corpus.ingestion.preparing import Chunked, prepare_documents
 from thresher.corpus.lifecycle.reindex import (
     build_next,
     discard_next,
@@ -92,7 +92,9 @@ def long_text(seed: int) -> str:
 
 def cut(opened: Collection, identifier: str, text: str) -> PreparedDocument:
     document = prepared(identifier, text, title=identifier).document
-    return embed_documents([(document, tuple(opened.chunker(text)))], EMBEDDER, []).documents[0]
+    return prepare_documents(
+        [Chunked(document, tuple(opened.chunker(text)))], EMBEDDER.embed_passages, EMBEDDER.info
+    ).documents[0]
 
 
 def contents(opened: Collection) -> dict[str, tuple[str, str, str]]:
@@ -180,7 +182,8 @@ def test_a_switch_can_be_taken_back_and_nothing_written_since_is_lost(tmp_path: 
     reindex(path, Other())
     with Collection.open(path, embedder=Other()) as opened:
         item = prepared("since", "zeta eta", title="since")
-        opened.upsert(embed_documents([(item.document, item.spans)], Other(), []).documents, source_id="s2")
+        made = prepare_documents([Chunked(item.document, item.spans)], Other().embed_passages, Other().info)
+        opened.upsert(made.documents, source_id="s2")
         opened.finish_source(source("s2"), keep={"since"})
         opened.delete_documents(["d9"])
         expected = contents(opened)

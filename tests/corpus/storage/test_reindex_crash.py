@@ -44,7 +44,7 @@ def check(path: Path, documents: int = DOCUMENTS) -> str:
     assert is_collection(path)
     assert {p.name for p in path.iterdir()} <= {"lock", "corpus.db", "manifest.json", "tantivy", "chroma", "next",
                                                 "previous", "switch.json", "switch.json.new", "leaving", "next.gone",
-                                                "previous.gone"}  # fmt: skip
+                                                "previous.gone", "corpus.db-wal", "corpus.db-shm"}  # fmt: skip
     # A first opener without the right model must not be in the way: what is there is settled before that is told.
     try:
         Collection.open(path, embedder=EMBEDDER).close()

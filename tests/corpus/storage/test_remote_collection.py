@@ -268,6 +268,7 @@ def test_a_real_server_reads_our_searches(single_node: str) -> None:
     server.close()
 
 
+@pytest.mark.cloud
 def test_in_the_cloud_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     cloud_server().close()

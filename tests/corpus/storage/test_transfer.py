@@ -17,7 +17,7 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document, Vectors
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import TransferError
-from thresher.corpus.ingestion.embedding import embed_documents
+from thresher.corpus.ingestion.preparing import Chunked, prepare_documents
 from thresher.corpus.lifecycle.transfer import export_collection, import_collection
 from thresher.corpus.loaders.base import make_document
 from thresher.corpus.record.values import storable
@@ -37,8 +37,10 @@ class Counting(SpreadEmbedder):
 
 
 def put(opened: Collection, documents: Sequence[Document], source_id: str = "s") -> None:
-    cut = [(document, tuple(opened.chunker(document.text))) for document in documents]
-    opened.upsert(embed_documents(cut, opened.embedder, []).documents, source_id=source_id)
+    cut = [Chunked(document, tuple(opened.chunker(document.text))) for document in documents]
+    opened.upsert(
+        prepare_documents(cut, opened.embedder.embed_passages, opened.embedder.info).documents, source_id=source_id
+    )
 
 
 def filled(path: Path, documents: int = 20) -> Collection:
@@ -82,7 +84,7 @@ DOCUMENTS = st.lists(
 
 
 @given(documents=DOCUMENTS, vectors=st.booleans())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_export_import_export_gives_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[str, str, str, str, dict[str, Any]]], vectors: bool
 ) -> None:
@@ -91,7 +93,7 @@ def test_export_import_export_gives_the_same_bytes(
 
 @pytest.mark.slow
 @given(documents=DOCUMENTS, vectors=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_many_exports_and_imports_give_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[str, str, str, str, dict[str, Any]]], vectors: bool
 ) -> None:

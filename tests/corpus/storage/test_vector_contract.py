@@ -55,7 +55,7 @@ class Place:
         return self.index
 
 
-REMOTE = ["cloud-client", "cloud-spoken", "cloud"]
+REMOTE = ["cloud-client", "cloud-spoken", pytest.param("cloud", marks=pytest.mark.cloud)]
 """The cloud's home against a real single-node server, against a stand-in for a distributed one, and in the cloud."""
 
 

@@ -1,4 +1,4 @@
-"""Who may change a collection's ids when: locks that writers of one process share for one collection."""
+"""Locks that the writers of one process share for one collection: who may change its ids when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thresher.corpus.ingestion.identity import exists, location
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class WriterLocks:
     """Locks of one open collection.
 
     Attributes:
@@ -26,13 +26,13 @@ class Turns:
 
 
 _guard = threading.Lock()
-_turns: WeakKeyDictionary[Collection, Turns] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Collection, WriterLocks] = WeakKeyDictionary()
 
 
-def turns_of(collection: Collection) -> Turns:
+def writer_locks(collection: Collection) -> WriterLocks:
     """The locks of this collection object; there is one object a process (see `DirectoryLock`)."""
     with _guard:
-        return _turns.setdefault(collection, Turns())
+        return _locks.setdefault(collection, WriterLocks())
 
 
 def taken_by_another(collection: Collection, wanted: Mapping[str, str]) -> dict[str, str]:

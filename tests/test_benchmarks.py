@@ -1,0 +1,62 @@
+"""The benchmark scripts run from end to end, on a small collection: their figures mean nothing here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+CHUNKS = 6_000  # more than are searched without an index
+BARE = ("brute", "own_chroma", "own_tantivy", "chroma", "tantivy")
+PARTS = ("opening", "searching", "grepping", "changing", "killed", "verifying")
+
+
+@pytest.fixture
+def texts(sample_docs: Path, tmp_path: Path) -> Path:
+    """The sample's plain texts as a set."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    files = [path for path in sorted(sample_docs.rglob("*")) if path.suffix in (".md", ".txt")]
+    records = [
+        {"id": path.name, "title": path.stem, "text": path.read_text(encoding="utf-8", errors="replace")}
+        for path in files
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return folder
+
+
+def run(script: str, *arguments: object) -> str:
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_scale(texts: Path, tmp_path: Path) -> None:
+    kept, written = tmp_path / "kept", tmp_path / "scale.json"
+    bare = [*BARE, *(["bm25s"] if importlib.util.find_spec("bm25s") else [])]
+    plots = ["--plots", tmp_path / "plots"] if importlib.util.find_spec("matplotlib") else []
+    places = ["--texts", texts, "--keep", kept, "--json", written]
+    sizes = ["--chunks", CHUNKS, "--repeat", 12, "--dimension", 64]
+    table = run("scale.py", *places, *sizes, *plots, "--only", *PARTS, *bare)
+    measured = json.loads(written.read_text())["sizes"][str(CHUNKS)]
+    assert measured.keys() == {"build", *PARTS, *bare}
+    assert measured["searching"]["recall"] > 0.9
+    assert measured["verifying"]["problems"] == []
+    assert f"### {CHUNKS:,} passages" in table
+    if plots:
+        assert {path.name for path in (tmp_path / "plots").iterdir()} == {"latency.svg", "growth.svg", "disk.svg"}
+    assert measured["build"][-1]["chunks"] == CHUNKS
+
+
+@pytest.mark.slow
+def test_ingestion_of_real_text(texts: Path) -> None:
+    measured = json.loads(run("pipeline.py", "wordllama", texts, 30).splitlines()[-1])
+    assert measured["chunks"] >= 30
+    assert 0 < measured["share"] < 10
