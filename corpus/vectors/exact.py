@@ -10,6 +10,7 @@ import numpy as np
 from thresher.corpus.documents import Vectors
 
 _MIN_CAPACITY = 256
+_ROUNDING = 1.05
 
 
 class ExactIndex:
@@ -96,7 +97,11 @@ def top_k(ids: np.typing.NDArray[np.int64], rows: Vectors, vector: Vectors, k: i
     """
     if k <= 0 or not len(ids):
         return []
-    scores = rows @ vector
+    with np.errstate(invalid="ignore", over="ignore"):
+        scores = rows @ vector
+    # No unit vector does better; a row that does was damaged on disk, and must not rank above sound ones.
+    most = _ROUNDING * float(np.linalg.norm(vector))
+    scores[~(np.abs(scores) <= most)] = -most
     if k < len(ids):
         # Everything at least as good as the k-th stays until the ties are ordered.
         threshold = np.partition(scores, len(scores) - k)[len(scores) - k]

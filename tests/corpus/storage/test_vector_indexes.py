@@ -10,6 +10,7 @@ import pytest
 
 from thresher.corpus.documents import Vectors
 from thresher.corpus.vectors.chroma import ChromaIndex, ChromaUnusable, probe
+from thresher.corpus.vectors.exact import top_k
 
 DIMENSION = 16
 
@@ -67,3 +68,11 @@ def test_a_probe_that_hangs_is_cut_off(tmp_path: Path) -> None:
     ChromaIndex(directory).close()
     with pytest.raises(ChromaUnusable, match="hung"):
         probe(directory, timeout_s=0.05)
+
+
+@pytest.mark.parametrize("damaged", [np.nan, np.inf, -np.inf, 1e30])
+def test_a_damaged_vector_ranks_below_the_sound_ones(damaged: float) -> None:
+    rows = unit(20)
+    sound = [i for i, _ in top_k(np.arange(20), rows, rows[3], 20) if i != 7]
+    rows[7, 2] = damaged
+    assert [i for i, _ in top_k(np.arange(20), rows, rows[3], 19)] == sound
