@@ -94,7 +94,7 @@ _BY_CODE = {
     "invalid_ranking": ("invalid_request_error", 422),
     "root_unreadable": ("invalid_request_error", 422),
     "rerank_error": ("api_error", 502),
-    "dense_index_unreachable": ("api_error", 503),
+    "index_unreachable": ("api_error", 503),
     "embedder_error": ("api_error", 502),
     "policy_error": ("api_error", 502),
     "search_timeout": ("api_error", 504),

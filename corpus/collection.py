@@ -25,7 +25,7 @@ from thresher.corpus.census import take_stats
 from thresher.corpus.chunker import CHUNKER_VERSION, Chunker, load_chunker
 from thresher.corpus.documents import Hit, PreparedDocument, Source, Vectors
 from thresher.corpus.embedders.base import Embedder
-from thresher.corpus.errors import CollectionClosed, CorpusError, InvalidQuery
+from thresher.corpus.errors import CollectionClosed, CorpusError, IndexUnreachable, InvalidQuery
 from thresher.corpus.filters import Filter
 from thresher.corpus.grep.match import GrepMemory, grep
 from thresher.corpus.info import CollectionStats, RebuildReport, VerifyReport
@@ -46,7 +46,6 @@ from thresher.corpus.record.store import Store
 from thresher.corpus.retrieval.queries import QueryVectors
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking, Warn
 from thresher.corpus.retrieval.search import Candidates, HybridSearch
-from thresher.corpus.vectors.base import IndexUnreachable
 from thresher.corpus.vectors.managed import EXACT_BELOW, ManagedDense
 from thresher.corpus.vectors.residence import collection_id
 

@@ -143,3 +143,9 @@ class ClusterError(CorpusError):
     """The Ray cluster cannot be reached or used; nothing was changed."""
 
     code = "cluster_unavailable"
+
+
+class IndexUnreachable(CorpusError):
+    """What runs a derived index does not answer now. The index itself may be in order: try again later."""
+
+    code = "index_unreachable"

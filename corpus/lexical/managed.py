@@ -11,7 +11,7 @@ from pathlib import Path
 
 from thresher.corpus.access import building
 from thresher.corpus.documents import Vectors
-from thresher.corpus.errors import CollectionClosed, CorpusError
+from thresher.corpus.errors import CollectionClosed, CorpusError, IndexUnreachable
 from thresher.corpus.lexical.base import BothRankings, LexicalHome, LexicalIndex, Passage
 from thresher.corpus.lexical.local import IDENTITY, LocalLexicalHome
 from thresher.corpus.record.documents import chunk_count
@@ -24,7 +24,6 @@ from thresher.corpus.record.oplog import (
     save_progress,
 )
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.base import IndexUnreachable
 
 logger = logging.getLogger(__name__)
 

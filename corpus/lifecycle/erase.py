@@ -20,7 +20,13 @@ from threading import RLock
 
 from thresher.corpus.access import accessible
 from thresher.corpus.backends import Backends
-from thresher.corpus.errors import CollectionClosed, CollectionDamaged, CollectionLocked, CollectionUnavailable
+from thresher.corpus.errors import (
+    CollectionClosed,
+    CollectionDamaged,
+    CollectionLocked,
+    CollectionUnavailable,
+    IndexUnreachable,
+)
 from thresher.corpus.info import RebuildReport
 from thresher.corpus.layout import open_record
 from thresher.corpus.lexical.managed import ManagedLexical
@@ -33,7 +39,6 @@ from thresher.corpus.record.change import Change
 from thresher.corpus.record.documents import chunk_count, keys_of
 from thresher.corpus.record.oplog import Progress, save_progress
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.base import IndexUnreachable
 from thresher.corpus.vectors.local import IDENTITY as LOCAL
 from thresher.corpus.vectors.managed import ManagedDense
 from thresher.corpus.vectors.residence import DENSE_HOME

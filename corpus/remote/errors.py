@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thresher.corpus.vectors.base import IndexUnreachable
+from thresher.corpus.errors import IndexUnreachable
 
 # Answers by which servers say that they do not have something, as opposed to not now or not for you.
 _LACKING = frozenset({400, 404, 405, 422, 501})

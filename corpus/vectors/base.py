@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from thresher.corpus.documents import Vectors
-from thresher.corpus.errors import CorpusError
 
 
 class VectorIndex(Protocol):
@@ -33,12 +32,6 @@ class VectorIndex(Protocol):
 
 class IndexDamaged(Exception):
     """The generation must not be used any more: put it aside and build another from the record."""
-
-
-class IndexUnreachable(CorpusError):
-    """What runs the index does not answer now. The index itself may be in order: try again later."""
-
-    code = "dense_index_unreachable"
 
 
 class OpenIndex(VectorIndex, Protocol):

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from thresher.corpus.documents import Vectors
-from thresher.corpus.vectors.base import IndexUnreachable, OpenIndex
+from thresher.corpus.errors import IndexUnreachable
+from thresher.corpus.vectors.base import OpenIndex
 from thresher.corpus.vectors.chroma import COLLECTION, ProbeResult, require_found
 from thresher.corpus.vectors.claim import Claim
 from thresher.corpus.vectors.files import ChromaUnusable, check_files, check_save

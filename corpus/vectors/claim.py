@@ -15,8 +15,8 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from thresher.corpus.errors import IndexUnreachable
 from thresher.corpus.paths import sync_directory
-from thresher.corpus.vectors.base import IndexUnreachable
 
 _GRACE_SECONDS = 8.0
 _KILL_SECONDS = 5.0

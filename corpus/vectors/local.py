@@ -6,8 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from thresher.corpus.errors import IndexUnreachable
 from thresher.corpus.generations import Generations
-from thresher.corpus.vectors.base import IndexUnreachable, OpenIndex
+from thresher.corpus.vectors.base import OpenIndex
 from thresher.corpus.vectors.chroma import ChromaIndex
 from thresher.corpus.vectors.claim import Claim, marker_of
 from thresher.corpus.vectors.files import DATABASE, ChromaUnusable

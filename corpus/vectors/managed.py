@@ -24,11 +24,11 @@ import numpy as np
 
 from thresher.corpus.access import building, is_full
 from thresher.corpus.documents import Vectors
-from thresher.corpus.errors import CollectionClosed
+from thresher.corpus.errors import CollectionClosed, IndexUnreachable
 from thresher.corpus.record.documents import chunk_count, chunks_of, load_vectors, vectors_of
 from thresher.corpus.record.oplog import Progress, last_seq, load_progress, save_progress
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.base import IndexHome, IndexUnreachable, OpenIndex
+from thresher.corpus.vectors.base import IndexHome, OpenIndex
 from thresher.corpus.vectors.exact import top_k
 from thresher.corpus.vectors.following import PAGE, Follower
 from thresher.corpus.vectors.recovery import Recovery

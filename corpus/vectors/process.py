@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from thresher.corpus.vectors.base import IndexUnreachable
+from thresher.corpus.errors import IndexUnreachable
 from thresher.corpus.vectors.claim import Claim
 
 _MAIN = Path(__file__).with_name("child_main.py")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from thresher.corpus.vectors.base import IndexUnreachable
+from thresher.corpus.errors import IndexUnreachable
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from thresher.corpus.vectors.base import IndexDamaged, IndexUnreachable, OpenIndex
+from thresher.corpus.errors import IndexUnreachable
+from thresher.corpus.vectors.base import IndexDamaged, OpenIndex
 from thresher.corpus.vectors.rows import CONFIGURATION, ChromaRows
 from thresher.corpus.vectors.wire import ChromaServer, Patience, RemoteCollection, parse_address
 

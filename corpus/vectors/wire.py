@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 
 from thresher.corpus.documents import Vectors
-from thresher.corpus.errors import CorpusError
-from thresher.corpus.vectors.base import IndexDamaged, IndexUnreachable
+from thresher.corpus.errors import CorpusError, IndexUnreachable
+from thresher.corpus.vectors.base import IndexDamaged
 
 _TRIES = 3
 _PAUSE_SECONDS = 0.2

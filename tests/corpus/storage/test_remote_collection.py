@@ -16,13 +16,12 @@ from storage_support import EMBEDDER, prepared
 
 from thresher.corpus.backends import Backends, Cloud, CloudLexical, load_backends
 from thresher.corpus.collection import Collection
-from thresher.corpus.errors import CorpusError
+from thresher.corpus.errors import CorpusError, IndexUnreachable
 from thresher.corpus.lexical.base import Passage
 from thresher.corpus.remote.database import Record, RemoteDatabase
 from thresher.corpus.remote.dense import RemoteVectors
 from thresher.corpus.remote.errors import RemoteCredentials, RemoteError, RemoteRefused
 from thresher.corpus.remote.passages import SPARSE_KEY, RemotePassages
-from thresher.corpus.vectors.base import IndexUnreachable
 
 TEXTS = {
     "petrel.txt": "The ferry Petrel ran aground off Brest. Her crew was rescued by the Alma.",
