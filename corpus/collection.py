@@ -23,15 +23,15 @@ from thresher.corpus.access import accessible
 from thresher.corpus.backends import DEFAULT_BACKENDS, Backends
 from thresher.corpus.census import take_stats
 from thresher.corpus.chunker import CHUNKER_VERSION, Chunker, load_chunker
+from thresher.corpus.derived import DerivedIndexes
 from thresher.corpus.documents import Hit, PreparedDocument, Source, Vectors
 from thresher.corpus.embedders.base import Embedder
-from thresher.corpus.errors import CollectionClosed, CorpusError, IndexUnreachable, InvalidQuery
+from thresher.corpus.errors import CollectionClosed, InvalidQuery
 from thresher.corpus.filters import Filter
 from thresher.corpus.grep.match import GrepMemory, grep
 from thresher.corpus.info import CollectionStats, RebuildReport, VerifyReport
 from thresher.corpus.layout import lay_out, open_record
 from thresher.corpus.lexical.analyzer import ANALYZER_VERSION
-from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.lifecycle.verify import find_problems
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.manifest import Manifest
@@ -41,17 +41,14 @@ from thresher.corpus.record import documents as rows
 from thresher.corpus.record import sources as source_rows
 from thresher.corpus.record.batch import Put, Step, apply_steps, checked_steps
 from thresher.corpus.record.change import Change
-from thresher.corpus.record.oplog import prune_tombstones, save_progress
+from thresher.corpus.record.oplog import prune_tombstones
 from thresher.corpus.record.store import Store
 from thresher.corpus.retrieval.queries import QueryVectors
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking, Warn
 from thresher.corpus.retrieval.search import Candidates, HybridSearch
-from thresher.corpus.vectors.managed import EXACT_BELOW, ManagedDense
-from thresher.corpus.vectors.residence import collection_id
+from thresher.corpus.vectors.managed import EXACT_BELOW
 
 logger = logging.getLogger(__name__)
-
-_BULK_CHUNKS = 1_000
 
 
 class Collection(RecordReads):
@@ -75,29 +72,29 @@ class Collection(RecordReads):
         self._lock = lock
         self._writing = threading.RLock()
         self._closed = False
-        self._bulk = 0
-        self._unfollowed = 0
         self._query_vectors = QueryVectors(embedder)
         self._grep_memory = GrepMemory(store)
         self._store = store
         try:
             with self._store.write() as connection:
                 prune_tombstones(connection)
-            words = backends.lexical.home(path / "tantivy", self._store, manifest.embedder)
-            rebuild = manifest.analyzer != ANALYZER_VERSION
-            self._lexical = ManagedLexical(self._store, words, rebuild=rebuild, writing=self._writing)
-            if manifest.analyzer != ANALYZER_VERSION:
+            stale = manifest.analyzer != ANALYZER_VERSION
+            self._derived = DerivedIndexes(
+                path,
+                self._store,
+                manifest.embedder,
+                backends,
+                self._writing,
+                exact_below=exact_below,
+                rebuild_bm25=stale,
+            )
+            if stale:
                 self.manifest = manifest.with_analyzer(ANALYZER_VERSION)
                 self.manifest.write(path)
-            home = backends.dense.home(path / "chroma", collection_id(self._store))
-            self._dense = ManagedDense(
-                self._store, home, manifest.embedder.dimension, self._writing, exact_below=exact_below
-            )
-            with self._store.write() as connection:
-                save_progress(connection, "lexical", self._lexical.progress)
         except BaseException:
             self._store.close()
             raise
+        self._dense, self._lexical = self._derived.dense, self._derived.lexical
         self._search = HybridSearch(self._store, self._dense, self._lexical, self.scoring)
 
     @classmethod
@@ -223,16 +220,14 @@ class Collection(RecordReads):
 
     def close(self) -> None:
         """Close every index and give the directory up; a rebuild under way is broken off. Safe to call twice."""
-        self._lexical.interrupt()
-        self._dense.interrupt()
+        self._derived.interrupt()
         with self._writing:
             if self._closed:
                 return
             self._closed = True
         try:
-            self._dense.close()
             self._search.close()
-            self._lexical.close()
+            self._derived.close()
             with suppress(CollectionClosed), self._store.write() as connection:
                 prune_tombstones(connection)
         finally:
@@ -272,7 +267,9 @@ class Collection(RecordReads):
             with self._store.write() as connection:
                 removed, touched = apply_steps(connection, steps)
             if touched:
-                self._follow(sum(len(step.prepared.spans) for step in steps if isinstance(step, Put)), at_once=at_once)
+                self._derived.follow(
+                    sum(len(step.prepared.spans) for step in steps if isinstance(step, Put)), at_once=at_once
+                )
             return removed
 
     @contextmanager
@@ -283,15 +280,8 @@ class Collection(RecordReads):
         every 1,000 chunks and at its end, so a search may not find the newest documents until then; it never shows
         deleted ones. After a crash the next open makes up for what is missing.
         """
-        with self._writing:
-            self._bulk += 1
-        try:
+        with self._derived.bulk():
             yield
-        finally:
-            with self._writing:
-                self._bulk -= 1
-                if not self._bulk and not self._closed:
-                    self._follow()
 
     def delete_documents(self, document_ids: AbstractCollection[str]) -> int:
         """Delete documents; unknown ids are ignored. Returns how many there were."""
@@ -301,7 +291,7 @@ class Collection(RecordReads):
                 keys = rows.keys_of(connection, document_ids)
                 _remove(connection, "delete", keys)
             if keys:
-                self._follow()
+                self._derived.follow()
             return len(keys)
 
     def finish_source(self, source: Source, *, keep: AbstractSet[str]) -> int:
@@ -317,7 +307,7 @@ class Collection(RecordReads):
                 _remove(connection, "finish_source", keys)
                 source_rows.put_source(connection, source)
             if keys:
-                self._follow()
+                self._derived.follow()
             return len(keys)
 
     def remove_sources(self, source_ids: AbstractCollection[str]) -> int:
@@ -329,7 +319,7 @@ class Collection(RecordReads):
                 _remove(connection, "remove_sources", keys)
                 source_rows.drop_sources(connection, source_ids)
             if keys:
-                self._follow()
+                self._derived.follow()
             return len(keys)
 
     # Searches
@@ -438,26 +428,15 @@ class Collection(RecordReads):
         with self._writing:
             self._check_open()
             report = find_problems(self._store, self._lexical, self._dense)
-            self._save_progress()
+            self._derived.save_progress()
             return report
 
     def rebuild(self) -> RebuildReport:
         """Build every derived index anew from the record and switch to it. Searches go on meanwhile."""
         started = time.monotonic()
         self._check_open()
-        with self._writing:
-            with self._store.write() as connection:
-                connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
-            self._lexical.rebuild()
-        self._dense.rebuild()
-        return RebuildReport(
-            chunks=self.chunk_count,
-            seconds=time.monotonic() - started,
-            generations={
-                "lexical": self._lexical.progress.generation,
-                "dense": self._dense.progress.generation,
-            },
-        )
+        generations = self._derived.rebuild()
+        return RebuildReport(chunks=self.chunk_count, seconds=time.monotonic() - started, generations=generations)
 
     def compact(self) -> RebuildReport:
         """Erase deleted documents for good: no byte of them stays in the directory. See `erase` for errors and limits.
@@ -473,38 +452,7 @@ class Collection(RecordReads):
 
     def wait_for_repair(self, timeout_s: float | None = None) -> bool:
         """Wait for rebuilds that run in the background; whether Chroma is in order then."""
-        self._lexical.wait_for_repair(timeout_s)
-        return self._dense.wait_for_repair(timeout_s)
-
-    def _follow(self, written: int = 0, *, at_once: bool = False) -> None:
-        """Bring the derived indexes level with the record. The write already stands, whatever happens here."""
-        self._unfollowed += written
-        if self._bulk and self._unfollowed < _BULK_CHUNKS and not at_once:
-            return
-        self._unfollowed = 0
-        try:
-            self._lexical.catch_up()
-        except IndexUnreachable as error:
-            raise CorpusError(
-                f"the write is safe in the record, but the BM25 index does not answer ({error}): it follows with the "
-                "next write, or when the collection is next opened"
-            ) from error
-        except Exception as error:
-            logger.warning("BM25 index could not be updated (%s); rebuilding it", error)
-            try:
-                self._lexical.rebuild()
-            except Exception as failure:
-                raise CorpusError(
-                    f"the write is safe in the record, but the BM25 index cannot be updated ({failure}): "
-                    "open the collection again, or run `thresher rebuild`"
-                ) from failure
-        self._dense.catch_up()
-        self._save_progress()
-
-    def _save_progress(self) -> None:
-        with self._store.write() as connection:
-            save_progress(connection, "lexical", self._lexical.progress)
-            save_progress(connection, "dense", self._dense.progress)
+        return self._derived.wait_for_repair(timeout_s)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -46,6 +46,11 @@ def thresher(*arguments: object, cwd: Path | None = None) -> subprocess.Complete
     )
 
 
+def _interruptible() -> None:
+    """A suite that was started in the background of a script has Ctrl-C ignored, and so would what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def started(*arguments: object, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """Start a command as a process; it is killed when the block ends."""
@@ -55,6 +60,7 @@ def started(*arguments: object, env: Mapping[str, str] | None = None) -> Iterato
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **(env or {})},
+        preexec_fn=_interruptible,
     )
     try:
         yield process

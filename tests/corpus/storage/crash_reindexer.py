@@ -15,6 +15,7 @@ from typing import Any
 from storage_support import EMBEDDER, SpreadEmbedder
 
 from thresher.corpus.collection import Collection
+from thresher.corpus.derived import DerivedIndexes
 from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.lifecycle import mirror
@@ -59,7 +60,8 @@ def main() -> None:
         wrapped: Any = Collection
         wrapped.create = then(Collection.create, "laid out")
         wrapped.write_batch = then(Collection.write_batch, "written")
-        wrapped._follow = then(Collection._follow, "followed")
+        derived: Any = DerivedIndexes
+        derived.follow = then(DerivedIndexes.follow, "followed")
         wrapped.delete_documents = then(Collection.delete_documents, "deleted")
         changed: Any = mirror
         changed.copy_sources = then(mirror.copy_sources, "sources")

@@ -32,6 +32,7 @@ LESS: dict[str, str] = {name: text for name, text in OLD.items() if name not in 
 NONE: dict[str, str] = {}
 
 COLLECTION = "thresher.corpus.collection"
+DERIVED = "thresher.corpus.derived"
 RECORD = "thresher.corpus.record"
 STORE = f"{RECORD}.store:Store"
 BM25 = "thresher.corpus.lexical.tantivy_index:TantivyIndex"
@@ -47,7 +48,7 @@ STEPS = [
     ("write", f"{RECORD}.change:begin_operation", "after", 1, OLD),
     ("write", f"{RECORD}.change:Change.put", "after", 1, OLD),
     ("write", f"{RECORD}.change:Change.finish", "after", 1, OLD),  # before SQLite commits
-    ("write", f"{COLLECTION}:Collection._follow", "before", 1, NEW),  # after it has
+    ("write", f"{DERIVED}:DerivedIndexes.follow", "before", 1, NEW),  # after it has
     ("write", f"{BM25}.apply", "after", 1, NEW),
     ("write", f"{BM25}.commit", "before", 1, NEW),
     ("write", f"{BM25}.commit", "after", 1, NEW),
@@ -55,20 +56,20 @@ STEPS = [
     ("write", f"{CHROMA}.delete", "after", 1, NEW),
     ("write", f"{CHROMA}.add", "before", 1, NEW),
     ("write", f"{CHROMA}.add", "after", 1, NEW),
-    ("write", f"{COLLECTION}:Collection._save_progress", "before", 1, NEW),
-    ("write", f"{COLLECTION}:save_progress", "before", 2, NEW),
-    ("write", f"{COLLECTION}:Collection._save_progress", "after", 1, NEW),
+    ("write", f"{DERIVED}:DerivedIndexes.save_progress", "before", 1, NEW),
+    ("write", f"{DERIVED}:save_progress", "before", 2, NEW),
+    ("write", f"{DERIVED}:DerivedIndexes.save_progress", "after", 1, NEW),
     ("write_child", f"{DENSE}.catch_up", "before", 1, NEW),
     ("write_child", "thresher.corpus.vectors.rows:ChromaRows.apply", "after", 1, NEW),
     ("write_child", f"{DENSE}.catch_up", "after", 1, NEW),
     ("delete", f"{RECORD}.change:Change.remove", "after", 1, OLD),
-    ("delete", f"{COLLECTION}:Collection._follow", "before", 1, LESS),
+    ("delete", f"{DERIVED}:DerivedIndexes.follow", "before", 1, LESS),
     ("delete", f"{BM25}.commit", "after", 1, LESS),
     ("delete", f"{CHROMA}.delete", "after", 1, LESS),
     ("finish", f"{RECORD}.sources:put_source", "after", 1, OLD),
-    ("finish", f"{COLLECTION}:Collection._follow", "before", 1, LESS),
-    ("bulk", f"{COLLECTION}:Collection._follow", "before", 1, FIRST_NEW),
-    ("bulk", f"{COLLECTION}:Collection._follow", "before", 3, NEW),
+    ("finish", f"{DERIVED}:DerivedIndexes.follow", "before", 1, LESS),
+    ("bulk", f"{DERIVED}:DerivedIndexes.follow", "before", 1, FIRST_NEW),
+    ("bulk", f"{DERIVED}:DerivedIndexes.follow", "before", 3, NEW),
     ("close", "thresher.corpus.vectors.chroma:ChromaIndex.close", "before", 1, NEW),
     ("close", "thresher.corpus.vectors.chroma:ChromaIndex.close", "after", 1, NEW),
     ("close", f"{BM25}.close", "before", 1, NEW),
@@ -121,7 +122,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> dic
     root = tmp_path_factory.mktemp("steps")
     crash_step.build(root / "built")
     shutil.copytree(root / "built", root / "killed")
-    die(nursery, root / "killed", "write", f"{COLLECTION}:Collection._follow", "before", 1)
+    die(nursery, root / "killed", "write", f"{DERIVED}:DerivedIndexes.follow", "before", 1)
     return {"built": root / "built", "killed": root / "killed"}
 
 

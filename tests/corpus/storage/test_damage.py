@@ -214,7 +214,7 @@ def test_a_deleted_document_is_never_shown_even_if_the_indexes_still_have_it(
 ) -> None:
     with Collection.open(path, embedder=EMBEDDER, exact_below=0) as opened:
         assert_whole(opened)
-        monkeypatch.setattr(opened, "_follow", lambda written=0, *, at_once=False: None)
+        monkeypatch.setattr(opened._derived, "follow", lambda written=0, *, at_once=False: None)
         doomed = {f"d{i:03}" for i in range(50, 300)}
         opened.delete_documents(doomed)
         assert opened.stats().pending == 1
@@ -245,10 +245,10 @@ def test_a_write_stands_when_an_index_cannot_follow(path: Path, monkeypatch: pyt
 
 def test_pending_operations_are_replayed_on_open(path: Path) -> None:
     opened = Collection.open(path, embedder=EMBEDDER, exact_below=0)
-    opened._follow = lambda written=0, *, at_once=False: None  # type: ignore[method-assign]
+    opened._derived.follow = lambda written=0, *, at_once=False: None  # type: ignore[method-assign]
     opened.upsert([prepared("new", "gamma ray")], source_id="s")
     opened.delete_documents(["d060"])
-    opened._save_progress = lambda: None  # type: ignore[method-assign]
+    opened._derived.save_progress = lambda: None  # type: ignore[method-assign]
     opened.close()
     with Collection.open(path, embedder=EMBEDDER, exact_below=0) as again:
         assert again.stats().pending == 2  # Chroma follows when it is first needed
@@ -351,7 +351,7 @@ def test_dead_vectors_in_a_lagging_index_do_not_shorten_the_list(path: Path) -> 
     with Collection.open(path, embedder=EMBEDDER, exact_below=0) as opened:
         query = EMBEDDER.embed_queries(["alpha 77 beta"])[0]
         nearest = [i for i, _ in opened._dense.search(query, 300)]
-        opened._follow = lambda written=0, *, at_once=False: None  # type: ignore[method-assign]
+        opened._derived.follow = lambda written=0, *, at_once=False: None  # type: ignore[method-assign]
         opened.delete_documents({chunk.document_id for chunk in opened.chunks(nearest[:250])})
         assert [i for i, _ in opened._dense.search(query, 40)] == nearest[250:290]
 
