@@ -42,10 +42,10 @@ AUTO = "auto"
 """The setting `chroma` that leaves the choice to the face: see `Settings.chroma_spec`."""
 
 PREFIX = "THRESHER_"
-OTHER_VARIABLES = frozenset(
-    {"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_RERANK_KEY", "THRESHER_TEST_DATA"}
-)
+OTHER_VARIABLES = frozenset({"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_RERANK_KEY"})
 """Variables with our prefix that are read elsewhere and are no settings."""
+
+_FOR_TESTS = "THRESHER_TEST_"
 
 API_KEY = PREFIX + "API_KEY"
 _FLAGS = {"deadline_s": "--deadline"}
@@ -244,7 +244,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     valid = {PREFIX + name.upper() for name in Settings.model_fields}
     found = {}
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES or variable.startswith(_FOR_TESTS):
             continue
         if variable not in valid:
             raise ConfigError(f"unknown setting {variable} in the environment; {_nearest(variable, sorted(valid))}")

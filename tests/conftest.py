@@ -80,7 +80,7 @@ def processes(marks: tuple[bytes, ...]) -> list[str]:
 def thresher_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty THRESHER_HOME, so that no test sees or touches the user's own, nor the user's settings."""
     for variable in list(os.environ):
-        if variable.startswith("THRESHER_") and variable != "THRESHER_TEST_DATA":
+        if variable.startswith("THRESHER_") and not variable.startswith("THRESHER_TEST_"):
             monkeypatch.delenv(variable)
     home = tmp_path / "thresher-home"
     monkeypatch.setenv("THRESHER_HOME", str(home))
