@@ -141,7 +141,7 @@ def _plot_growth(sizes: list[tuple[str, Any]], file: Path) -> None:
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(5.2, 3), layout="constrained")
-    steps = sizes[-1][1].get("build", [])
+    steps = next((size["build"] for _, size in reversed(sizes) if size.get("build")), [])
     axis.plot([step["chunks"] / 1e3 for step in steps], [step["rate"] for step in steps], color=_COLOURS["thresher"])
     axis.set_ylim(bottom=0)
     axis.set_xlabel("thousand passages in the collection")
