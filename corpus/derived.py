@@ -13,6 +13,7 @@ from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import CorpusError, IndexUnreachable
 from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.record.oplog import save_progress
+from thresher.corpus.record.schema import rebuild_trigrams
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.managed import ManagedDense
 from thresher.corpus.vectors.residence import collection_id
@@ -116,7 +117,7 @@ class DerivedIndexes:
         """Build every derived index anew, the trigrams in the record too; returns the new generations."""
         with self._writing:
             with self._store.write() as connection:
-                connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+                rebuild_trigrams(connection)
             self.lexical.rebuild()
         self.dense.rebuild()
         return {"lexical": self.lexical.progress.generation, "dense": self.dense.progress.generation}

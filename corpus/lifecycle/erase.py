@@ -38,6 +38,7 @@ from thresher.corpus.paths import NEXT, PREVIOUS, is_collection
 from thresher.corpus.record.change import Change
 from thresher.corpus.record.documents import chunk_count, keys_of
 from thresher.corpus.record.oplog import Progress, save_progress
+from thresher.corpus.record.schema import rebuild_trigrams
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.local import IDENTITY as LOCAL
 from thresher.corpus.vectors.managed import ManagedDense
@@ -83,7 +84,7 @@ def erase(
             else:
                 shutil.rmtree(path / name, ignore_errors=True)
         with store.write() as connection:
-            connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+            rebuild_trigrams(connection)
         lexical.rebuild()
         unreachable = _renew_dense(path / "chroma", store, dense)
         with store.write() as connection:
@@ -134,7 +135,7 @@ def _erase_beside(side: Path, live: Store, chunker: str, backends: Backends) -> 
                 connection.execute("DELETE FROM tombstones")
                 connection.execute("DELETE FROM derived")
                 save_progress(connection, "dense", Progress(0, 0, "deleted documents were erased from it"))
-                connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+                rebuild_trigrams(connection)
             copy_sources(live, store)
             store.vacuum()
         forget_elsewhere(side, backends)

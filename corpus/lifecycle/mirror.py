@@ -19,6 +19,7 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.ingestion.preparing import Chunked, KnownVectors, prepare_documents
 from thresher.corpus.record.batch import Put
 from thresher.corpus.record.documents import document_count, known_vectors
+from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.sources import drop_sources, put_source_rows, source_rows
 from thresher.corpus.record.store import Store
 from thresher.corpus.record.stored import load_stored, newest_chunk
@@ -74,7 +75,7 @@ def remember(target: Store, source: Store, mark: int) -> None:
     """Note that the target is level with the source up to chunk `mark`."""
     value = json.dumps({"record": collection_id(source), "chunk": mark})
     with target.write() as connection:
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (MIRRORS, value))
+        put_meta(connection, MIRRORS, value)
 
 
 def find_differences(source: Store, target: Store, *, same_spans: bool) -> Differences:

@@ -33,6 +33,7 @@ from thresher.corpus.manifest import RECORDED_EMBEDDER, RECORDED_MANIFEST, read_
 from thresher.corpus.paths import DATABASE, LOCK, MANIFEST, is_collection, replace_file, sync_directory
 from thresher.corpus.record.documents import chunk_count, document_count
 from thresher.corpus.record.oplog import Progress, save_progress
+from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.residence import COLLECTION_ID, DENSE_HOME
 
@@ -251,7 +252,7 @@ def _stage(snapshot: Path, place: Path, name: str) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
     renamed = dataclasses.replace(read_manifest(snapshot), name=name)
     with closing(Store(place / DATABASE)) as store, store.write() as connection:
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (RECORDED_MANIFEST, renamed.to_json()))
+        put_meta(connection, RECORDED_MANIFEST, renamed.to_json())
         connection.execute("DELETE FROM meta WHERE name = ?", (RECORDED_EMBEDDER,))
     _sync(place / DATABASE)
     renamed.write(place)

@@ -121,3 +121,13 @@ def configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA cache_size = -32768")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute("PRAGMA busy_timeout = 10000")
+
+
+def rebuild_trigrams(connection: sqlite3.Connection) -> None:
+    """Build the trigram index anew from the stored passages."""
+    connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+
+
+def put_meta(connection: sqlite3.Connection, name: str, value: str) -> None:
+    """Write a row of `meta`, over the one of that name if there is one."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))

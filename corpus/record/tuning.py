@@ -6,6 +6,8 @@ import json
 import sqlite3
 from dataclasses import asdict, dataclass
 
+from thresher.corpus.record.schema import put_meta
+
 _NAME = "tuning"
 
 
@@ -29,7 +31,7 @@ class Tuning:
 def save_tuning(connection: sqlite3.Connection, tuning: Tuning) -> None:
     """Keep what was learned, in place of what was kept before."""
     text = json.dumps(asdict(tuning), ensure_ascii=False)
-    connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (_NAME, text))
+    put_meta(connection, _NAME, text)
 
 
 def load_tuning(connection: sqlite3.Connection) -> Tuning | None:

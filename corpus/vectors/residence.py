@@ -6,6 +6,7 @@ import uuid
 from dataclasses import replace
 
 from thresher.corpus.record.oplog import load_progress, save_progress
+from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.local import IDENTITY as LOCAL
 
@@ -35,7 +36,7 @@ def settle(store: Store, identity: str) -> None:
     if before == identity:
         return
     with store.write() as connection:
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (DENSE_HOME, identity))
+        put_meta(connection, DENSE_HOME, identity)
         progress = load_progress(connection, NAME)
         if progress.generation:
             moved = replace(progress, applied_seq=0, fault=f"it moves from {before} to {identity}")

@@ -40,17 +40,6 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemoteDatabase.__init__, "__kwdefaults__", {"quotas": None, "patience": QUICK})
 
 
-@pytest.fixture
-def chroma() -> DistributedChroma:
-    return DistributedChroma()
-
-
-@pytest.fixture
-def url(chroma: DistributedChroma) -> Iterator[str]:
-    with listening(chroma) as at:
-        yield at
-
-
 def made(path: Path, backends: Backends) -> Collection:
     # Nothing is searched exactly: the remote index answers from the first chunk on.
     collection = Collection.create(path, EMBEDDER, backends=backends, exact_below=0)

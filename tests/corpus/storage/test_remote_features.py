@@ -22,17 +22,6 @@ from thresher.corpus.retrieval.fusion import RRF_K, reciprocal_rank_fusion
 
 
 @pytest.fixture
-def chroma() -> DistributedChroma:
-    return DistributedChroma()
-
-
-@pytest.fixture
-def url(chroma: DistributedChroma) -> Iterator[str]:
-    with listening(chroma) as at:
-        yield at
-
-
-@pytest.fixture
 def passages(url: str, tmp_path: Path) -> Iterator[RemotePassages]:
     home = CloudLexicalHome(server_at(url), "plain", tmp_path)
     index = home.fresh(1)

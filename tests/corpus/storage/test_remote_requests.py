@@ -32,17 +32,6 @@ NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
-def chroma() -> DistributedChroma:
-    return DistributedChroma()
-
-
-@pytest.fixture
-def url(chroma: DistributedChroma) -> Iterator[str]:
-    with listening(chroma) as at:
-        yield at
-
-
-@pytest.fixture
 def vectors(url: str) -> Iterator[RemoteVectors]:
     home = CloudHome(server_at(url), f"c{next(NUMBERS)}")
     index = home.fresh(1)
