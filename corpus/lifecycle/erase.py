@@ -43,7 +43,6 @@ from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.local import IDENTITY as LOCAL
 from thresher.corpus.vectors.managed import ManagedDense
 from thresher.corpus.vectors.residence import DENSE_HOME
-from thresher.corpus.vectors.scrub import scrub_unused
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +133,6 @@ def _erase_beside(side: Path, live: Store, chunker: str, backends: Backends) -> 
                 change.finish()
                 connection.execute("DELETE FROM tombstones")
                 connection.execute("DELETE FROM derived")
-                save_progress(connection, "dense", Progress(0, 0, "deleted documents were erased from it"))
                 rebuild_trigrams(connection)
             copy_sources(live, store)
             store.vacuum()
@@ -153,9 +151,7 @@ def _renew_dense(root: Path, store: Store, dense: ManagedDense) -> IndexUnreacha
     """
     try:
         dense.rebuild()
-        dense.rest()
-        if (current := root / str(dense.progress.generation)).is_dir():
-            scrub_unused(current)
+        dense.rest()  # closing clears what its files hold beside live vectors
     except CollectionClosed:
         raise
     except Exception as error:

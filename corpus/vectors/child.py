@@ -21,6 +21,7 @@ from thresher.corpus.vectors.files import ChromaUnusable, check_files, check_sav
 from thresher.corpus.vectors.local import LocalHome
 from thresher.corpus.vectors.process import ChildDied, ChildProcess
 from thresher.corpus.vectors.rows import CONFIGURATION, ChromaRows
+from thresher.corpus.vectors.scrub import scrub_unused
 from thresher.corpus.vectors.wire import Address, ChromaServer, HangingServer, Patience, RemoteCollection
 
 _DEATHS = 3
@@ -43,6 +44,7 @@ class ChildIndex(ChromaRows):
             IndexUnreachable: it could not be started.
         """
         self._claim = Claim(directory)
+        self._directory = directory
         self._process: ChildProcess | None = None
         self._server: ChromaServer | None = None
         self._since = time.monotonic()
@@ -92,6 +94,8 @@ class ChildIndex(ChromaRows):
         if self._process is not None:
             # Even when it is given up, a child that is well leaves a sound directory if it may end by itself.
             clean = self._process.stop()
+        if clean and gently:
+            scrub_unused(self._directory)
         self._claim.release(clean=clean and gently)
 
 

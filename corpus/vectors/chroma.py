@@ -21,6 +21,7 @@ from thresher.corpus.vectors.files import ChromaUnusable as ChromaUnusable
 from thresher.corpus.vectors.files import check_files as check_files
 from thresher.corpus.vectors.files import check_save
 from thresher.corpus.vectors.rows import CONFIGURATION, TOLERATED_MISSES, ChromaRows
+from thresher.corpus.vectors.scrub import scrub_unused
 
 COLLECTION = "chunks"
 _PROBE_SECONDS = 60.0
@@ -39,6 +40,7 @@ class ChromaIndex(ChromaRows):
             Exception: whatever Chroma raises when it cannot open it.
         """
         self._claim = Claim(directory)
+        self._directory = directory
         try:
             self.was_unclean = self._claim.was_unclean and directory.exists()
             check_files(directory)
@@ -55,6 +57,7 @@ class ChromaIndex(ChromaRows):
     def close(self) -> None:
         """See `VectorIndex`."""
         self._client.close()
+        scrub_unused(self._directory)
         self._claim.release(clean=True)
 
     def abandon(self) -> None:

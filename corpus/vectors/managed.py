@@ -3,7 +3,8 @@
 The indexes hold each distinct vector once; what they find is expanded to the chunks that have it.
 
 Exact search answers while the collection is small (it is then as fast as HNSW, and right), inside filtered sets, and
-whenever Chroma is out of order. Chroma is followed from the first write on, but opened only when something needs it.
+whenever Chroma is out of order. Until a collection has outgrown it there is no Chroma index at all: the record is what
+exact search reads. The write that crosses the line has one built in the background, and from then on it is followed.
 
 Out of order means one of two things, and `Recovery` mends both in the background:
 - a fault: the generation is damaged or lost, so another is built from the record. It is written into the record.
@@ -20,18 +21,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
-import numpy as np
-
 from thresher.corpus.access import building, is_full
 from thresher.corpus.documents import Vectors
 from thresher.corpus.errors import CollectionClosed, IndexUnreachable
-from thresher.corpus.record.documents import chunk_count, chunks_of, load_vectors, vectors_of
+from thresher.corpus.record.documents import chunk_count, chunks_of, vectors_of
 from thresher.corpus.record.oplog import Progress, last_seq, load_progress, save_progress
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.base import IndexHome, OpenIndex
-from thresher.corpus.vectors.exact import top_k
-from thresher.corpus.vectors.following import PAGE, Follower
-from thresher.corpus.vectors.recovery import Recovery
+from thresher.corpus.vectors.following import Follower
+from thresher.corpus.vectors.recovery import Recovery, Stopped
 from thresher.corpus.vectors.residence import NAME, settle
 from thresher.corpus.vectors.standby import Standby
 
@@ -39,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 EXACT_BELOW = 5_000
 """Collections with fewer chunks than this are searched exactly."""
+
+BUILT_AT_ONCE = 1_000
+"""A first index of no more chunks than this is built by whoever needs it, in about a second; others beside searches."""
 
 CHECKED_ASIDE = 20_000
 """An index of at least so many chunks that was left open is checked in the background: it takes about a minute for a
@@ -59,7 +60,6 @@ class ManagedDense:
     ) -> None:
         self._store = store
         self._home = home
-        self._dimension = dimension
         self._writing = writing
         self._exact_below = exact_below
         self._follower = Follower(store, dimension)
@@ -67,7 +67,7 @@ class ManagedDense:
         self._away: str | None = None
         self._checking = False
         self._standby = Standby(store, self._follower, dimension)
-        self._recovery = Recovery(self._recover, lambda: bool(self.progress.fault or self._away))
+        self._recovery = Recovery(self._recover, lambda: bool(self.fault or self._unbuilt))
         self._closed = False
         settle(store, home.identity)
         with store.read() as connection:
@@ -88,6 +88,8 @@ class ManagedDense:
             return "exact", f"the Chroma index does not answer and is tried again: {self._away}"
         if self.chunks < self._exact_below:
             return "exact", f"fewer than {self._exact_below} chunks"
+        if self._unbuilt:
+            return "exact", "the Chroma index is being built"
         return "chroma", f"{self._exact_below} chunks or more"
 
     @property
@@ -95,16 +97,33 @@ class ManagedDense:
         """What is out of order, if anything is."""
         return self.progress.fault or self._away
 
+    @property
+    def _unneeded(self) -> bool:
+        """Whether the collection has not outgrown exact search, so that there is nothing to follow."""
+        return not self.progress.generation and self.chunks < self._exact_below
+
+    @property
+    def _unbuilt(self) -> bool:
+        """Whether a first index is to be built in the background."""
+        return not self.progress.generation and self.chunks >= max(self._exact_below, BUILT_AT_ONCE + 1)
+
     def catch_up(self, *, in_place: bool = False) -> None:
         """Bring Chroma level with the record; `progress` then says so, and the caller saves it.
 
         Needs the write lock. A Chroma that cannot follow is put aside, or left alone while it does not answer or is
-        being checked (`in_place` waits for the check): the write itself stands.
+        being checked (`in_place` waits for the check, and for a first index to be built): the write itself stands.
         """
         with self._store.read() as connection:
-            self.chunks = chunk_count(connection)
+            self.chunks, seq = chunk_count(connection), last_seq(connection)
         if self.fault:
             return
+        if self._unneeded:
+            # Said to have followed, so that the record may forget removals; a first index is built from what is live.
+            self.progress = Progress(0, seq, None)
+            return
+        if self._unbuilt and not in_place:
+            # What is noted stays where it is: removals from now on are kept for the index that is being built.
+            return self._recovery.start()
         if not in_place and self._must_be_checked():
             self._checking = True
             return self._leave("its last owner did not close it")
@@ -132,15 +151,17 @@ class ManagedDense:
         vector_ids = sorted({vector_id for vector_id, _ in pairs})
         if self.backend[0] == "exact":
             return _expand(self._standby.level().search_within(vector, vector_ids, k), pairs, k)
-        best: list[tuple[int, float]] = []
-        for start in range(0, len(vector_ids), PAGE):
-            with self._store.read() as connection:
-                ids, rows = load_vectors(connection, vector_ids[start : start + PAGE], self._dimension)
-            best += top_k(np.array(ids, dtype=np.int64), rows, vector, k)
-        return _expand(sorted(best, key=lambda hit: (-hit[1], hit[0]))[:k], pairs, k)
+        return _expand(self._standby.search_stored(vector, vector_ids, k), pairs, k)
+
+    def warm(self) -> None:
+        """Open Chroma now, or begin to build it, so that no search waits for that."""
+        if self._unbuilt:
+            self._recovery.start()
+        elif self.backend[0] == "chroma":
+            self._ready()
 
     def rebuild(self) -> None:
-        """Build a new generation from the stored vectors, switch to it, remove all others.
+        """Build a new generation from the stored vectors, switch to it, remove all others. None where none is needed.
 
         Raises:
             IndexUnreachable: what runs the index does not answer; nothing was changed.
@@ -149,6 +170,10 @@ class ManagedDense:
         self._recovery.pause()
         try:
             with self._writing, building("Chroma"):
+                self._check_open()
+                self.catch_up()
+                if self._unneeded:
+                    return self._home.keep_only(0, quarantined=False)
                 self._switch(*self._build(self._check_open))
                 self._home.keep_only(self.progress.generation, quarantined=False)
         finally:
@@ -160,8 +185,12 @@ class ManagedDense:
         if self._checking:  # what is asked for is the result of a check
             self._recovery.pause()
             self._away, self._checking = None, False
+        if self._unbuilt:
+            self._recovery.pause()
         if self.progress.fault is None:
             self.catch_up(in_place=True)
+        if self._unneeded:
+            return []
         if self.progress.fault:
             return [f"Chroma index is out of use, exact search serves: {self.progress.fault}; run `thresher rebuild`"]
         try:
@@ -212,6 +241,8 @@ class ManagedDense:
                     # A generation that was replaced or closed under this search is not at fault.
                     if self._chroma is index:
                         self._quarantine(f"it could not answer ({error})")
+        if self._unbuilt:
+            self._recovery.start()
         return self._standby.level().search(vector, k)
 
     def _ready(self) -> OpenIndex | None:
@@ -289,20 +320,34 @@ class ManagedDense:
     def _recover(self) -> None:
         """One attempt of the background thread."""
         if self.progress.fault:
-            index, progress = self._build(self._recovery.check)
+            self._replace()
+        elif self._unbuilt:
             try:
-                with self._recovery.holding(self._writing):
-                    self._switch(index, progress)
-            except BaseException:
-                index.abandon()
+                self._replace()
+            except (Stopped, IndexUnreachable):
                 raise
-            with suppress(IndexUnreachable):
-                self._home.keep_only(self.progress.generation, quarantined=True)
-            logger.info("Chroma index rebuilt as generation %d", self.progress.generation)
+            except Exception as error:
+                if _will_pass(error):
+                    raise IndexUnreachable(str(error)) from error
+                with self._recovery.holding(self._writing):
+                    self._quarantine(f"it could not be built ({error})")
         elif self._away:
             self._return()
         if self.backend[0] == "chroma":
             self._standby.release()
+
+    def _replace(self) -> None:
+        """Build a generation and switch to it, without the write lock until it is level."""
+        index, progress = self._build(self._recovery.check)
+        try:
+            with self._recovery.holding(self._writing):
+                self._switch(index, progress)
+        except BaseException:
+            index.abandon()
+            raise
+        with suppress(IndexUnreachable):
+            self._home.keep_only(self.progress.generation, quarantined=True)
+        logger.info("Chroma index built as generation %d", self.progress.generation)
 
     def _must_be_checked(self) -> bool:
         return (

@@ -2,7 +2,8 @@
 
 An index of fewer vectors than it takes for a first save lies on disk as it was allocated: room for a hundred elements,
 filled with whatever the process had in that memory before, which can be vectors that were deleted. (Found by looking
-for a deleted vector in an index that it was never added to.) Once saved, the file holds its elements and no more.
+for a deleted vector in an index that it was never added to.) Once saved, the file holds its elements and no more. So
+whoever closes an index clears them: opening one that was never saved fills them again.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 
 from thresher.corpus.documents import Vectors
+from thresher.corpus.record.documents import load_vectors
 from thresher.corpus.record.oplog import last_seq, pending_since
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.exact import ExactIndex
-from thresher.corpus.vectors.following import Follower
+from thresher.corpus.vectors.exact import ExactIndex, top_k
+from thresher.corpus.vectors.following import PAGE, Follower
 
 
 class Standby:
@@ -40,6 +42,15 @@ class Standby:
                     self._index.apply(add=ids, vectors=rows, remove=[])
                 self._seq = pending.seq
             return self._index
+
+    def search_stored(self, vector: Vectors, vector_ids: Sequence[int], k: int) -> list[tuple[int, float]]:
+        """The k nearest (id, cosine similarity) of these, read from the record: for few of many, none is kept."""
+        best: list[tuple[int, float]] = []
+        for start in range(0, len(vector_ids), PAGE):
+            with self._store.read() as connection:
+                ids, rows = load_vectors(connection, vector_ids[start : start + PAGE], self._dimension)
+            best += top_k(np.array(ids, dtype=np.int64), rows, vector, k)
+        return sorted(best, key=lambda hit: (-hit[1], hit[0]))[:k]
 
     def release(self) -> None:
         """Give its memory back; a search that is under way keeps what it has."""

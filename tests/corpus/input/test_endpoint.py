@@ -2,65 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from queue_server import Answer, QueueServer
 
 from thresher.corpus.embedders import load_embedder
 from thresher.corpus.embedders.endpoint import EndpointEmbedder
 from thresher.corpus.errors import EmbedderError
-
-Answer = tuple[int, dict[str, Any] | str, dict[str, str]]
 
 
 def vector(text: str) -> list[float]:
     return [float(len(text)), float(sum(map(ord, text)) % 97), 1.0]
 
 
-def good(texts: list[str]) -> Answer:
+def good(body: dict[str, Any]) -> Answer:
     # In reverse: the order of `data` means nothing, `index` does.
-    data = [{"index": place, "embedding": vector(text)} for place, text in enumerate(texts)]
+    data = [{"index": place, "embedding": vector(text)} for place, text in enumerate(body["input"])]
     return 200, {"data": data[::-1]}, {}
 
 
-class Server:
-    """Answers from a queue of replies, then with good vectors; remembers every request."""
-
-    def __init__(self) -> None:
-        self.replies: list[Answer | Callable[[list[str]], Answer]] = []
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.always: Callable[[list[str]], Answer] = good
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with outer._lock:
-                    outer.requests.append(body)
-                    outer.keys.append(self.headers.get("authorization"))
-                    reply = outer.replies.pop(0) if outer.replies else outer.always
-                status, payload, headers = reply(body["input"]) if callable(reply) else reply
-                raw = (payload if isinstance(payload, str) else json.dumps(payload)).encode()
-                self.send_response(status)
-                for name, value in {**headers, "content-length": str(len(raw))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        self.waits: list[float] = []
-
+class Server(QueueServer):
     def embedder(self, **options: Any) -> EndpointEmbedder:
         return EndpointEmbedder("model@2", self.url, sleep=self.waits.append, **options)
 
@@ -68,13 +32,8 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    running = Server()
-    thread = threading.Thread(target=running.http.serve_forever, daemon=True)
-    thread.start()
-    yield running
-    running.http.shutdown()
-    running.http.server_close()
-    thread.join()
+    with (running := Server(good)).running():
+        yield running
 
 
 def test_embeds_in_batches_and_keeps_the_order(server: Server) -> None:
@@ -98,7 +57,7 @@ def test_the_key_is_sent_as_a_bearer_token(server: Server, monkeypatch: pytest.M
     monkeypatch.setenv("OPENAI_API_KEY", "second")
     monkeypatch.setenv("THRESHER_EMBEDDINGS_KEY", "first")
     server.embedder().embed_queries(["a"])
-    assert server.keys[-1] == "Bearer first"
+    assert server.headers[-1]["authorization"] == "Bearer first"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -125,7 +84,7 @@ def test_a_broken_connection_is_retried(server: Server) -> None:
 
 
 def test_gives_up_after_the_attempts(server: Server) -> None:
-    server.always = lambda texts: (503, "down for maintenance", {})
+    server.always = lambda body: (503, "down for maintenance", {})
     with pytest.raises(EmbedderError, match=r"after 3 attempts.*down for maintenance"):
         server.embedder(attempts=3).embed_queries(["a"])
     assert len(server.requests) == 3
@@ -152,7 +111,7 @@ def test_a_refused_request_is_not_retried(server: Server) -> None:
 
 
 def test_a_batch_that_is_too_large_is_halved(server: Server) -> None:
-    server.always = lambda texts: good(texts) if len(texts) <= 8 else (413, "batch too large", {})
+    server.always = lambda body: good(body) if len(body["input"]) <= 8 else (413, "batch too large", {})
     texts = [f"text {number}" for number in range(30)]
     vectors = server.embedder(batch_size=30).embed_passages(texts)
     assert vectors.shape == (30, 3)

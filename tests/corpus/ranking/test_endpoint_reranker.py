@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from queue_server import Answer, QueueServer
 
 from thresher.corpus.errors import RerankError
 from thresher.corpus.retrieval.rerank import load_reranker
 from thresher.corpus.retrieval.rerank.endpoint import EndpointReranker
 
-Answer = tuple[int, Any, dict[str, str]]
 TEXTS = ["one", "three", "seventeen"]
 
 
@@ -39,41 +35,7 @@ def tei(body: dict[str, Any]) -> Answer:
     return 200, sorted(found, key=lambda item: -item["score"]), {}
 
 
-class Server:
-    """Answers from a queue of replies, then as `always` says; remembers every request."""
-
-    def __init__(self) -> None:
-        self.replies: list[Answer | Callable[[dict[str, Any]], Answer]] = []
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.paths: list[str] = []
-        self.always: Callable[[dict[str, Any]], Answer] = cohere
-        self.delay_s = 0.0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                outer.requests.append(body)
-                outer.headers.append({name.lower(): value for name, value in self.headers.items()})
-                outer.paths.append(self.path)
-                reply = outer.replies.pop(0) if outer.replies else outer.always
-                status, payload, headers = reply(body) if callable(reply) else reply
-                raw = (payload if isinstance(payload, str) else json.dumps(payload)).encode()
-                time.sleep(outer.delay_s)
-                self.send_response(status)
-                for name, value in {**headers, "content-length": str(len(raw))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        self.waits: list[float] = []
-
+class Server(QueueServer):
     def reranker(self, **options: Any) -> EndpointReranker:
         return EndpointReranker("model@2", self.url, sleep=self.waits.append, **options)
 
@@ -81,13 +43,8 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.delenv("THRESHER_RERANK_KEY", raising=False)
-    running = Server()
-    thread = threading.Thread(target=lambda: running.http.serve_forever(poll_interval=0.02))
-    thread.start()
-    yield running
-    running.http.shutdown()
-    running.http.server_close()
-    thread.join()
+    with (running := Server(cohere)).running():
+        yield running
 
 
 @pytest.mark.parametrize("form", [cohere, voyage, tei])

@@ -36,6 +36,7 @@ def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaRun]:
 def make(path: Path, backends: Backends) -> Collection:
     opened = Collection.create(path, EMBEDDER, exact_below=0, backends=backends)
     opened.upsert([prepared(f"d{i:03}", f"alpha {i} beta {i * i}") for i in range(DOCUMENTS)], source_id="s")
+    assert opened.wait_for_repair(60)
     return opened
 
 

@@ -128,8 +128,7 @@ def create(path: Path, mode_name: str) -> None:
             for source in sorted({crash_writer.source_of(name) for name in base}):
                 own = [prepared(n, text, size=60) for n, text in base.items() if crash_writer.source_of(n) == source]
                 opened.upsert(own, source_id=source)
-        if mode.base:
-            assert opened.stats().dense == "chroma"
+    # A large one is killed while its first Chroma index is being built, too.
 
 
 def rounds(nursery: Nursery, path: Path, mode: str, count: int, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ DOCUMENTS = 400
 
 
 def built(path: Path) -> Path:
-    with Collection.create(path, EMBEDDER) as opened:
+    with Collection.create(path, EMBEDDER, exact_below=0) as opened:
         documents = [prepared(f"d{i:03}", f"alpha {i} beta", metadata={"even": i % 2 == 0}) for i in range(DOCUMENTS)]
         opened.upsert(documents, source_id="s")
         opened.delete_documents([f"d{i:03}" for i in range(0, 50)])

@@ -61,6 +61,7 @@ class Corpus:
             )
         for start in range(0, CHUNKS, 1_300):
             collection.upsert(batch[start : start + 1_300], source_id="s")
+        assert collection.wait_for_repair(60)
         assert collection.stats().dense == "chroma"
         self.number = {c.id: int(c.document_id[1:]) for i in range(CHUNKS) for c in collection.read(f"d{i}")}
         self.chunk = {number: chunk for chunk, number in self.number.items()}

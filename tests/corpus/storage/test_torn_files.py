@@ -281,6 +281,7 @@ def test_a_collection_survives_a_torn_file(
     path = tmp_path / "c"
     with Collection.create(path, EMBEDDER, exact_below=0, backends=backends) as opened:
         opened.upsert([prepared(f"d{i:04}", f"alpha {i} beta {i * i}") for i in range(1_100)], source_id="s")
+        assert opened.wait_for_repair(60)
     damage(file_of(path / "chroma" / "1", name))
     with Collection.open(path, embedder=EMBEDDER, exact_below=0, backends=backends) as opened:
         hits = opened.search("alpha 77 beta 5929")
