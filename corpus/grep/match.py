@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 
 import re2
@@ -16,41 +16,53 @@ from thresher.corpus.documents import Hit
 from thresher.corpus.errors import CorpusError, InvalidQuery, SearchTimeout
 from thresher.corpus.filters import Filter, filter_sql
 from thresher.corpus.grep.literals import needed_trigrams
-from thresher.corpus.grep.order import ChunkOrder
-from thresher.corpus.grep.postings import Postings
+from thresher.corpus.grep.order import ChunkOrder, Row, walk
+from thresher.corpus.grep.postings import Postings, listed, newest_chunk
 from thresher.corpus.record.documents import chunk_count, load_chunks, matching_chunks
 from thresher.corpus.record.store import Store
 
 _MAX_PATTERN = 1_000
 _PAGE = 64
-_READ_AHEAD_AFTER = 3
 _READ_AHEAD_FROM = 100_000
 _VM_STEPS_PER_CHECK = 20_000
 _FEW = 2_000
-_AT_ONCE = 20_000  # entries of posting lists that are read before anything else is tried
-_WALKED = 1_500
-# What an entry of a posting list costs, in chunks looked at on a walk through the documents (about 3.5 µs).
-_ENTRY_COST = 0.023
-
-_Rows = Iterable[tuple[int, bytes | None]]
+_AT_ONCE = 100_000  # entries of posting lists that are read before anything else is tried
+_WALKED, _TRIED = 1_500, 50
+# What an entry of a posting list costs, in chunks looked at.
+_ENTRY_COST = 0.0006
+_ALL = 2**62
 
 
 class GrepMemory:
     """What greps of one collection learn for the next ones. Thread-safe."""
 
     def __init__(self, store: Store | None = None) -> None:
-        """With a `store`, a large collection's commonest posting lists are read ahead after the first few greps."""
+        """With a `store`, a large collection is read ahead from the first grep on.
+
+        First the order of its chunks, then, while no grep is under way, its commonest posting lists.
+        """
         self.postings = Postings()
         self.order = ChunkOrder()
         self._store = store
-        self._greps = 0
+        self._greps = self._under_way = 0
+        self._guard = threading.Condition()
 
-    def count(self) -> None:
-        """Note that there is one more grep."""
-        self._greps += 1
-        if self._store is not None and self._greps == _READ_AHEAD_AFTER:
+    @contextmanager
+    def grepping(self) -> Iterator[None]:
+        """For as long as a grep takes."""
+        with self._guard:
+            self._greps += 1
+            self._under_way += 1
+            first = self._greps == 1
+        if first and self._store is not None:
             # A daemon that reads list by list: closing the collection, or the end of the process, ends it.
             threading.Thread(target=self._read_ahead, name="thresher-grep-ahead", daemon=True).start()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._under_way -= 1
+                self._guard.notify_all()
 
     def _read_ahead(self) -> None:
         store = self._store
@@ -62,8 +74,10 @@ class GrepMemory:
                 self.order.build(connection)
                 grams = self.postings.commonest(connection)
             for gram in grams:
+                with self._guard:
+                    self._guard.wait_for(lambda: not self._under_way)
                 with store.read() as connection:
-                    self.postings.read(connection, gram)
+                    self.postings.read_ahead(connection, gram)
 
 
 def compile_pattern(pattern: str, *, ignore_case: bool) -> re2._Regexp:
@@ -109,27 +123,31 @@ def grep(
         SearchTimeout: `deadline_s` passed first.
     """
     expression = compile_pattern(pattern, ignore_case=ignore_case)
-    memory.count()
     deadline = time.monotonic() + deadline_s
     found: list[int] = []
+    seen: set[int] = set()
 
-    def first_matches(rows: _Rows) -> bool:
+    def matches(chunk_id: int, text: bytes) -> bool:
+        if time.monotonic() > deadline:
+            raise _timeout(pattern, deadline_s)
+        return chunk_id not in exclude and expression.search(text) is not None
+
+    def first_matches(rows: Iterable[Row]) -> bool:
         """Collect what matches; whether that is enough."""
-        found.clear()
         for chunk_id, text in rows:
-            if text is not None and chunk_id not in exclude and expression.search(text):
+            if text is not None and matches(chunk_id, text) and chunk_id not in seen:
                 found.append(chunk_id)
+                seen.add(chunk_id)
                 if len(found) >= limit:
                     return True
-            if time.monotonic() > deadline:
-                raise _timeout(pattern, deadline_s)
         return False
 
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _VM_STEPS_PER_CHECK)
     try:
-        for rows in _attempts(connection, memory.postings, memory.order, pattern, ignore_case, where):
-            if first_matches(rows):
-                break
+        with memory.grepping():
+            for rows in _attempts(connection, memory, pattern, ignore_case, where, matches):
+                if first_matches(rows):
+                    break
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             raise _timeout(pattern, deadline_s) from None
@@ -142,36 +160,49 @@ def grep(
 
 def _attempts(
     connection: sqlite3.Connection,
-    postings: Postings,
-    order: ChunkOrder,
+    memory: GrepMemory,
     pattern: str,
     ignore_case: bool,
     where: Filter | None,
-) -> Iterator[_Rows]:
-    """Ever wider selections of (chunk id, UTF-8 text or None), each in the order of the answer.
+    matches: Callable[[int, bytes], bool],
+) -> Iterator[Iterable[Row]]:
+    """Chunks to try, each batch in the order of the answer.
 
-    The first that has as many matches as are wanted holds the answer; the last one holds all matches.
+    A batch has all further matches up to its last row, perhaps with some that were in one before; the last batch has
+    all that are left.
     """
+    order = memory.order
     if where is not None:
         passing = matching_chunks(connection, where, _FEW + 1)
         if len(passing) <= _FEW:
-            yield order.texts(connection, sorted(passing), None)
+            yield order.texts(connection, listed(passing, newest_chunk(connection)), None, matches)
             return
     needed = needed_trigrams(pattern, ignore_case=ignore_case)
     if needed is None:
-        yield _walk(connection, where)
+        yield _scan(connection, where)
         return
-    candidates = postings.candidates(connection, needed, _AT_ONCE)
-    if candidates.count > _FEW:
-        # What is everywhere is found sooner by walking the documents in order than by listing where it is. If it is
-        # not, no more was lost than the list costs.
-        yield islice(_walk(connection, where), max(_WALKED, int(_ENTRY_COST * candidates.unread)))
-        if candidates.unread:
-            candidates = postings.candidates(connection, needed, None)
-    yield order.texts(connection, candidates.ids(), where)
+    # What is in many chunks is found soon by going through some in order, before more lists tell where it is. So each
+    # time lists were read, and more of them would take long, as much is spent on texts as the next lists cost.
+    evaluation = memory.postings.evaluation(connection, needed)
+    candidates, last = evaluation.candidates(_AT_ONCE), 0
+    walked = walk(connection, where, lambda: candidates)
+    while candidates.unread and candidates.count > _FEW:
+        tried = max(_TRIED, int(_ENTRY_COST * candidates.unread))
+        if order.unranked(candidates):
+            yield islice(walked, tried)
+        else:
+            for chunk_id, text in islice(order.texts(connection, candidates, where, matches, after=last), tried):
+                yield [(chunk_id, text)]
+                last = chunk_id
+        candidates = evaluation.candidates(2 * candidates.unread)
+    if candidates.unread:
+        candidates = evaluation.candidates(_ALL)
+    if order.unranked(candidates) > _FEW:
+        yield islice(walked, _WALKED)
+    yield order.texts(connection, candidates, where, matches, after=last)
 
 
-def _walk(connection: sqlite3.Connection, where: Filter | None) -> _Rows:
+def _scan(connection: sqlite3.Connection, where: Filter | None) -> Iterable[Row]:
     """Every chunk; with text only if it passes the filter."""
     condition, parameters = filter_sql(where, row_by_row=True) if where is not None else ("1", [])
     # CROSS JOIN keeps the order of the loops: documents by id, their chunks by position.

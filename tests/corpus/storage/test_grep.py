@@ -3,8 +3,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from itertools import islice
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import re2
 from hypothesis import assume, example, given, settings
@@ -13,8 +15,11 @@ from storage_support import EMBEDDER, prepared
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import InvalidQuery, SearchTimeout
+from thresher.corpus.filters import parse_filter
+from thresher.corpus.grep.doclists import UnknownLayout
 from thresher.corpus.grep.literals import Trigrams, needed_trigrams
 from thresher.corpus.grep.match import GrepMemory
+from thresher.corpus.grep.postings import Candidates, listed
 
 # Few letters, so that patterns hit; case orbits, fold oddities, regex signs and newlines, so that they hit the traps.
 TEXTS = [
@@ -100,6 +105,19 @@ patterns = st.recursive(
 )
 
 
+# Every way of going through the candidates: all lists first, or as few as can be with texts in between; in an order
+# that is known, by sorting or by going through all, or not; with what earlier greps learnt and the pages' own reader,
+# or without and as FTS5 tells it.
+WAYS = [
+    # few, at once, share from which all are gone through, known
+    (2_000, 1_000, None, False),
+    (0, 0, None, True),
+    (0, 0, 1, False),
+    (-1, 0, 10_000, True),
+    (-1, 1_000, 10_000, False),
+]
+
+
 @settings(max_examples=1_000)
 @given(patterns, st.booleans())
 @example("(?i)kkk", False)
@@ -115,18 +133,59 @@ patterns = st.recursive(
 @example("abc(?U)*", False)
 def test_the_prefilter_never_loses_a_match(shelf: Collection, pattern: str, ignore_case: bool) -> None:
     expected = brute_force(shelf, pattern, ignore_case)
-    # Every way of going through the candidates: without what earlier greps learnt, with it, and by scanning alone.
-    for few, walked, at_once in ((0, 5, 0), (0, 5, 1_000), (2_000, 5, 0), (-1, 100, 1_000)):
+    for few, at_once, order, known in WAYS:
+        memory = shelf._grep_memory if known else GrepMemory()
         with (
             patch("thresher.corpus.grep.match._FEW", few),
-            patch("thresher.corpus.grep.match._WALKED", walked),
+            patch("thresher.corpus.grep.match._WALKED", 5),
+            patch("thresher.corpus.grep.match._TRIED", 3),
             patch("thresher.corpus.grep.match._AT_ONCE", at_once),
-            patch.object(shelf, "_grep_memory", GrepMemory() if at_once == 0 else shelf._grep_memory),
-            patch("thresher.corpus.grep.order._LEAST", 3 if few else 10_000),
-            patch("thresher.corpus.grep.postings._PROBED", 2),
+            patch("thresher.corpus.grep.postings._KEPT_FROM", 2),
+            patch("thresher.corpus.grep.postings._LIST_US", 0 if few else 700),
+            patch("thresher.corpus.grep.order._LEAST", 10_000 if order is None else 3),
+            patch("thresher.corpus.grep.order._SCAN_SHARE", order or 25),
+            patch("thresher.corpus.grep.order._FIRST_SCAN", 4),
+            patch("thresher.corpus.grep.order._WALKED_AT_ONCE", 2 if few else 256),
+            patch("thresher.corpus.grep.order._WALKED_PER_TEXT", 1 if few else 40),
+            patch("thresher.corpus.grep.doclists._VERSION", 4 if known else 4.5),
+            patch.object(shelf, "_grep_memory", memory),
         ):
+            if order is not None:
+                with shelf._store.read() as connection:
+                    memory.order.build(connection)
             found = shelf.grep(pattern, limit=100, ignore_case=ignore_case, deadline_s=60)
         assert [hit.chunk.id for hit in found] == expected
+
+
+@settings(max_examples=300)
+@given(
+    pattern=st.one_of(literals, st.sampled_from(["abc", "abc|abd", "(abc|SSS).*", "(?i)abc", "aaaa"])),
+    limit=st.integers(1, 8),
+    least=st.integers(0, len(TEXTS)),
+    excluded=st.sets(st.integers(1, len(TEXTS)), max_size=5),
+    few=st.sampled_from([-1, 3]),
+    ranked=st.booleans(),
+)
+def test_filter_and_limit_keep_the_first_matches(
+    shelf: Collection, pattern: str, limit: int, least: int, excluded: set[int], few: int, ranked: bool
+) -> None:
+    passing = {c.id for i in range(least, len(TEXTS)) for c in shelf.read(f"d{i:02}")} - excluded
+    expected = [i for i in brute_force(shelf, pattern, False) if i in passing][:limit]
+    where = parse_filter({"type": "gte", "key": "i", "value": least})
+    with (
+        patch("thresher.corpus.grep.match._FEW", few),
+        patch("thresher.corpus.grep.match._WALKED", 4),
+        patch("thresher.corpus.grep.match._TRIED", 2),
+        patch("thresher.corpus.grep.match._AT_ONCE", 0),
+        patch("thresher.corpus.grep.postings._LIST_US", 0),
+        patch("thresher.corpus.grep.order._WALKED_AT_ONCE", 3),
+        patch.object(shelf, "_grep_memory", GrepMemory()),
+    ):
+        if ranked:
+            with shelf._store.read() as connection:
+                shelf._grep_memory.order.build(connection)
+        found = shelf.grep(pattern, limit=limit, where=where, exclude=excluded, deadline_s=60)
+    assert [hit.chunk.id for hit in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -201,16 +260,25 @@ def test_a_catastrophic_pattern_is_linear(collection: Collection) -> None:
     assert collection.grep(r"(a|aa)*b", deadline_s=2) == []
 
 
-def test_what_earlier_greps_learnt_stays_right_through_changes(collection: Collection) -> None:
+@pytest.mark.parametrize(("least", "share", "growth"), [(10, 25, 5_000), (10, 10_000, 0), (10_000, 25, 30)])
+def test_what_earlier_greps_learnt_stays_right_through_changes(
+    collection: Collection, least: int, share: int, growth: int
+) -> None:
     """Lists and ranks that were read once are used for chunks that came and went since."""
     rng = random.Random(7)
     words = ["needle", "needles and pins", "haystack", "kneedle", "need less"]
     texts: dict[str, str] = {}
     with (
-        patch("thresher.corpus.grep.order._LEAST", 10),
-        patch("thresher.corpus.grep.postings._PROBED", 4),
+        patch("thresher.corpus.grep.order._LEAST", least),
+        patch("thresher.corpus.grep.order._SCAN_SHARE", share),
+        patch("thresher.corpus.grep.order._FIRST_SCAN", 8),
+        patch("thresher.corpus.grep.postings._KEPT_FROM", 4),
+        patch("thresher.corpus.grep.postings._SMALL_GROWTH", growth),
+        patch("thresher.corpus.grep.postings._LIST_US", 0),
         patch("thresher.corpus.grep.match._FEW", 3),
         patch("thresher.corpus.grep.match._WALKED", 4),
+        patch("thresher.corpus.grep.match._TRIED", 5),
+        patch("thresher.corpus.grep.match._AT_ONCE", 0),
     ):
         for step in range(25):
             changed = {f"{rng.randrange(80):02x}": " ".join(rng.choices(words, k=9)) for _ in range(4)}
@@ -226,17 +294,97 @@ def test_what_earlier_greps_learnt_stays_right_through_changes(collection: Colle
                     assert [hit.chunk for hit in collection.grep(pattern, limit=limit)] == every[:limit]
 
 
-def test_common_lists_are_read_ahead(collection: Collection) -> None:
+def test_the_order_and_common_lists_are_read_ahead(collection: Collection) -> None:
     texts = {f"d{i:02}": f"the needle number {i} of the haystack" for i in range(40)}
     collection.upsert([prepared(name, text) for name, text in texts.items()], source_id="s")
     memory = collection._grep_memory
-    with patch("thresher.corpus.grep.match._READ_AHEAD_FROM", 10), patch("thresher.corpus.grep.postings._PROBED", 4):
+    with patch("thresher.corpus.grep.match._READ_AHEAD_FROM", 10), patch("thresher.corpus.grep.postings._KEPT_FROM", 4):
         for _ in range(3):
             assert len(collection.grep("needle number", limit=50)) == 40
         deadline = time.monotonic() + 60
         while not memory.postings.kept("hay") and time.monotonic() < deadline:
             time.sleep(0.01)
     assert memory.postings.kept("hay")
+    assert memory.order.unranked(Candidates(None, 40)) == 0
     collection.delete_documents(["d07"])
     collection.upsert([prepared("new", "a haystack")], source_id="s")
     assert [hit.chunk.document_id for hit in collection.grep("haystack", limit=99)] == sorted({*texts, "new"} - {"d07"})
+
+
+def test_nothing_is_read_ahead_while_a_grep_is_under_way(collection: Collection) -> None:
+    texts = {f"d{i:02}": f"the needle number {i} of the haystack" for i in range(40)}
+    collection.upsert([prepared(name, text) for name, text in texts.items()], source_id="s")
+    memory = collection._grep_memory
+    with patch("thresher.corpus.grep.match._READ_AHEAD_FROM", 10), patch("thresher.corpus.grep.postings._KEPT_FROM", 4):
+        with memory.grepping():
+            deadline = time.monotonic() + 60
+            while memory.order.unranked(Candidates(None, 40)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert not memory.postings.kept("hay")
+        while not memory.postings.kept("hay") and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert memory.postings.kept("hay")
+
+
+def test_a_filter_that_keeps_little_bounds_what_is_tried(collection: Collection) -> None:
+    """Chunks that the filter rejects count as tried: to look them up takes time, too."""
+    documents = [prepared(f"d{i:03}", f"the needle number {i}", metadata={"i": i % 50}) for i in range(300)]
+    collection.upsert(documents, source_id="s")
+    with collection._store.read() as connection:
+        collection._grep_memory.order.build(connection)
+    where = parse_filter({"type": "eq", "key": "i", "value": 49})
+    with collection._store.read() as connection:
+        rows = collection._grep_memory.order.texts(connection, Candidates(None, 300), where, lambda *_: True)
+        first = list(islice(rows, 60))
+    assert [text for _, text in first if text is not None] == [b"the needle number 49"]
+    assert len({chunk_id for chunk_id, _ in first}) == 60
+    with (
+        patch("thresher.corpus.grep.match._FEW", 3),
+        patch("thresher.corpus.grep.match._AT_ONCE", 0),
+        patch("thresher.corpus.grep.match._TRIED", 10),
+    ):
+        found = [hit.chunk.document_id for hit in collection.grep("needle", limit=4, where=where)]
+    assert found == ["d049", "d099", "d149", "d199"]
+
+
+def test_an_order_made_from_a_later_state_serves_an_earlier_one(collection: Collection) -> None:
+    collection.upsert([prepared(f"d{i:02}", "a needle") for i in range(20)], source_id="s")
+    order = collection._grep_memory.order
+    with collection._store.read() as before:
+        before.execute("SELECT count(*) FROM chunks").fetchone()
+        collection.upsert([prepared(f"c{i:02}", "a needle") for i in range(40)], source_id="s")
+        with collection._store.read() as connection:
+            order.build(connection)
+        candidates = listed(range(1, 21), 20)
+        for share in (1, 10_000):
+            with patch("thresher.corpus.grep.order._SCAN_SHARE", share):
+                rows = list(order.texts(before, candidates, None, lambda *_: True))
+            assert rows == [(i, b"a needle") for i in range(1, 21)]
+
+
+def test_a_damaged_page_is_left_to_fts5(collection: Collection) -> None:
+    """What the pages' own reader does not understand must not be taken for an empty list."""
+    collection.upsert([prepared(f"d{i:02}", f"the needle number {i}") for i in range(40)], source_id="s")
+    with patch("thresher.corpus.grep.doclists.Doclists.ids", side_effect=UnknownLayout):
+        assert len(collection.grep("needle", limit=50)) == 40
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sets(st.integers(1, 400), max_size=60),
+    st.sets(st.integers(1, 500), max_size=60),
+    st.integers(0, 420),
+)
+def test_candidates_are_what_their_bitmap_says(held: set[int], asked: set[int], first: int) -> None:
+    candidates = listed(sorted(held), 400)
+    assert candidates.count == len(held)
+    assert candidates.ids().tolist() == sorted(held)
+    assert candidates.ids(first).tolist() == sorted(i for i in held if i >= first)
+    assert candidates.count_from(first) == len(candidates.ids(first))
+    order = np.array(list(asked), dtype=np.int32)
+    assert candidates.among(order).tolist() == [i for i in asked if i in held]
+    everything = Candidates(None, 400)
+    assert everything.ids(first).tolist() == list(range(max(first, 1), 401))
+    assert everything.count_from(first) == len(everything.ids(first))
+    assert everything.among(order).tolist() == [i for i in asked if i <= 400]
