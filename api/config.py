@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -29,12 +30,22 @@ from pydantic import (
 )
 
 from thresher.api.errors import ConfigError
+from thresher.api.policies import PolicyChoice
+from thresher.api.tracing.cost import Prices
 from thresher.corpus.backends import CHILD, IN_PROCESS, load_backends
 from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.paths import collection_path, home
 from thresher.corpus.retrieval.ranking import MAX_DEPTH, MIN_DEPTH, RRF, Ranking, load_ranking
-from thresher.engine.requests import MAX_CONTEXT_TOKENS, MIN_CONTEXT_TOKENS, Effort
+from thresher.engine.errors import EngineError
+from thresher.engine.requests import (
+    MAX_CONTEXT_TOKENS,
+    MAX_ROLLOUTS,
+    MIN_CONTEXT_TOKENS,
+    Effort,
+    SearchRequest,
+    Strategy,
+)
 
 T = TypeVar("T")
 
@@ -48,6 +59,10 @@ OTHER_VARIABLES = frozenset({"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBED
 _FOR_TESTS = "THRESHER_TEST_"
 
 API_KEY = PREFIX + "API_KEY"
+FALLBACKS = {"model_url": "OPENAI_BASE_URL", "model_api_key": "OPENAI_API_KEY"}
+"""Settings that a variable of others fills in where nothing of ours does."""
+
+_SECRETS = frozenset({"api_key", "model_api_key"})
 _FLAGS = {"deadline_s": "--deadline"}
 """Flags that are not called like their setting."""
 
@@ -66,6 +81,23 @@ def _api_key(key: SecretStr) -> SecretStr:
     if not stripped:
         raise ValueError("the key is blank; it must have at least 1 character that is no white space, or be left out")
     return SecretStr(stripped)
+
+
+def _model_url(url: str) -> str:
+    """A server's base URL. One with a password in it is refused: URLs are shown, and end up in logs."""
+    from thresher.engine.policies.model.settings import checked_url
+
+    parts = urlsplit(url.strip())
+    if "@" in parts.netloc:
+        raise ValueError("a user name or password does not belong into the URL; set THRESHER_MODEL_API_KEY instead")
+    return _accepted(lambda: checked_url(url))
+
+
+def _policy(spec: str) -> str:
+    place = spec.partition("@")[2]
+    if "://" in place:
+        _model_url(place)
+    return spec
 
 
 def _chroma(spec: str) -> str:
@@ -98,20 +130,39 @@ def _near_duplicates(value: Any) -> bool | float:
 
 
 def _accepted(make: Callable[[], T]) -> T:
-    """What `make` returns; what the corpus refuses becomes a ValueError."""
+    """What `make` returns; what the corpus or the engine refuses becomes a ValueError."""
     try:
         return make()
-    except CorpusError as error:
+    except (CorpusError, EngineError) as error:
         raise ValueError(str(error)) from error
 
 
 _SWITCH = {"on": True, "off": False}
 CollectionName = Annotated[str, AfterValidator(_collection_name)]
 ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
+ModelUrl = Annotated[str, AfterValidator(_model_url)]
+PolicySpec = Annotated[str, Field(min_length=1), AfterValidator(_policy)]
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ProfileName = Literal["thresher", "context1"]
 ChromaSpec = Annotated[str, AfterValidator(_chroma)]
 ChunkerSpec = Annotated[str, AfterValidator(_chunker)]
 Fusion = Annotated[str, AfterValidator(_fusion)]
 NearDuplicates = Annotated[bool | float, PlainValidator(_near_duplicates)]
+
+
+_REQUEST = {
+    "effort": "effort",
+    "strategy": "strategy",
+    "rollouts": "rollouts",
+    "swarm": "swarm",
+    "max_critical_steps": "max_critical_steps",
+    "include_answer": "answer",
+    "max_results": "max_results",
+    "max_turns": "max_turns",
+    "max_tokens": "max_tokens",
+    "deadline_s": "deadline_s",
+}
+"""The setting behind each field of a request that has one."""
 
 
 class Settings(BaseModel):
@@ -128,8 +179,27 @@ class Settings(BaseModel):
     near_duplicates: NearDuplicates = Field(False, description="collapse near-duplicates: on, off or a share")
     reranker: str | None = Field(None, min_length=1, description="model that reads and reorders the first passages")
     rerank_depth: int = Field(MAX_DEPTH, ge=MIN_DEPTH, le=MAX_DEPTH, description="passages that the reranker reads")
-    policy: str = Field("builtin", min_length=1, description="what decides the next turn of a search")
+    policy: PolicySpec = Field("builtin", description="what decides: builtin, chat:MODEL, tokens:MODEL or hf:PATH")
+    model_url: ModelUrl | None = Field(None, description="the model's server, up to /v1; unset: localhost:8000")
+    model_api_key: ApiKey | None = Field(None, description="key that the model's server wants")
+    model_temperature: float | None = Field(None, ge=0, le=2, description="sampling; unset: the policy's own")
+    model_top_p: float | None = Field(None, gt=0, le=1, description="sampling; unset: the policy's own")
+    model_seed: int | None = Field(None, description="seed of sampling, for servers that take one")
+    model_timeout_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="how long one answer of the model may take"
+    )
+    model_max_reply_tokens: int | None = Field(None, ge=1, description="tokens the model may write in a turn")
+    price_prompt: Price | None = Field(None, description="price of a million prompt tokens, for the costs of traces")
+    price_cached: Price | None = Field(None, description="the same where the server's cache had them")
+    price_completion: Price | None = Field(None, description="price of a million tokens that the model writes")
+    currency: str = Field("USD", min_length=1, max_length=8, description="what the prices are in")
+    profile: ProfileName | None = Field(None, description="words and limits: thresher or context1; unset: the model's")
+    strategy: Strategy = Field(Strategy.PRUNE, description="how the context is kept small")
     effort: Effort = Field(Effort.MEDIUM, description="how hard to search")
+    rollouts: int = Field(1, ge=1, le=MAX_ROLLOUTS, description="searches of the same question that are fused")
+    swarm: bool = Field(False, description="let the policy hand sub-questions to sub-agents")
+    max_critical_steps: int | None = Field(None, ge=1, description="turns at most, counting parallel ones once")
+    answer: bool = Field(False, description="write an answer whose citations are checked")
     max_results: int = Field(10, ge=1, le=100, description="passages returned at most")
     max_turns: int | None = Field(None, ge=1, description="turns at most; unset: the effort's own")
     max_tokens: int | None = Field(
@@ -157,6 +227,36 @@ class Settings(BaseModel):
             RerankError: there is no such reranker.
         """
         return shared_ranking(self.fusion, self.near_duplicates, self.reranker, self.rerank_depth)
+
+    def search_request(self, query: str, **given: Any) -> SearchRequest:
+        """A request of the engine as these settings say; what is `given` and not None goes before them.
+
+        Raises:
+            InvalidRequest: a value is out of range.
+        """
+        named = {name: value for name, value in given.items() if value is not None}
+        values = {name: getattr(self, setting) for name, setting in _REQUEST.items()}
+        if named.get("effort", self.effort) is Effort.MINIMAL:
+            # A request for one plain search is no mistake where the settings ask for more of every other.
+            values.update(rollouts=1, swarm=False)
+        return SearchRequest(query, **{**values, **named})
+
+    def policy_choice(self) -> PolicyChoice:
+        """What decides, and how its model is asked."""
+        return PolicyChoice(
+            spec=self.policy,
+            profile=self.profile,
+            url=self.model_url,
+            temperature=self.model_temperature,
+            top_p=self.model_top_p,
+            seed=self.model_seed,
+            timeout_s=self.model_timeout_s,
+            max_reply_tokens=self.model_max_reply_tokens,
+        )
+
+    def prices(self) -> Prices:
+        """What the model costs, as far as it is set."""
+        return Prices(self.price_prompt, self.price_completion, self.price_cached, self.currency)
 
 
 @lru_cache(maxsize=8, typed=True)  # True and 1.0 are equal, but not the same here
@@ -192,6 +292,10 @@ def load_settings(
     variables = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.model_fields, "default")
+    for name, variable in FALLBACKS.items():
+        if variables.get(variable):
+            values[name] = _check(name, variables[variable], variable)
+            origins[name] = variable
     file = _config_file(config, variables)
     if file is not None:
         for name, value in _read_file(file).items():
@@ -263,7 +367,7 @@ def _check(name: str, value: Any, where: str, *, strict: bool = False) -> Any:
         said = error.errors(include_url=False)[0]["msg"]
         detail = said.removeprefix("Value error, ")
         if detail == said:  # pydantic's own words, which do not show the value
-            detail = f"{said[0].lower()}{said[1:]}{'' if name == 'api_key' else f', got {value!r}'}"
+            detail = f"{said[0].lower()}{said[1:]}{'' if name in _SECRETS else f', got {value!r}'}"
         raise ConfigError(f"{where}: {detail}") from None
 
 

@@ -37,7 +37,7 @@ class ResultModel(_Model):
 
     `page` is the page or slide that it starts on, from 1, of a file that has them. `rerank` is the reranker's own
     score, where one read it; `duplicates` are the ids of passages that were left out because nearly all they say
-    stands in this one.
+    stands in this one. `agent` is the sub-agent or rollout that found it, "" for the search itself.
     """
 
     id: str
@@ -54,12 +54,16 @@ class ResultModel(_Model):
     spans: list[SpanModel]
     metadata: dict[str, str | int | float | bool]
     source: Literal["corpus", "web"]
+    agent: str = ""
 
 
 class SearchResponse(_Model):
     """What a search answers.
 
-    `answer` stays null until answers are written by a model; `trajectory` is there when it was asked for.
+    `answer` is there when it was asked for and the evidence holds it; else `answer_withheld` says why not, if it was
+    asked for. `citations` are those of the answer, or, where none was asked for, the quotes that the policy named.
+    `refused_citations` is how many the answer had that do not stand in the evidence. `trajectory` is there when it was
+    asked for.
     """
 
     id: str
@@ -68,7 +72,9 @@ class SearchResponse(_Model):
     query: str
     results: list[ResultModel]
     answer: str | None = None
+    answer_withheld: str | None = None
     citations: list[CitationModel]
+    refused_citations: int = 0
     stop_reason: str
     sufficient: bool | None
     justification: str | None
@@ -81,6 +87,8 @@ class SearchResponse(_Model):
 
 def search_response(result: SearchResult, *, include_trace: bool = False) -> SearchResponse:
     """A result of the engine as the faces show it."""
+    answer = result.answer
+    quotes = [span for item in result.results for span in item.spans] if answer is None else answer.citations
     trajectory = result.trajectory.model_dump(mode="json") if include_trace and result.trajectory else None
     return SearchResponse.model_validate(
         {
@@ -88,7 +96,10 @@ def search_response(result: SearchResult, *, include_trace: bool = False) -> Sea
             "status": result.status,
             "query": result.query,
             "results": [_result(item) for item in result.results],
-            "citations": [_citation(span) for item in result.results for span in item.spans],
+            "answer": (answer.text or None) if answer else None,
+            "answer_withheld": answer.withheld_reason if answer else None,
+            "citations": [_citation(span) for span in quotes],
+            "refused_citations": answer.refused_citations if answer else 0,
             "stop_reason": str(result.stop_reason),
             "sufficient": result.sufficient,
             "justification": result.justification,
@@ -117,6 +128,7 @@ def _result(item: RankedEvidence) -> dict[str, Any]:
         "spans": [{"start": span.start, "end": span.end, "text": span.text} for span in item.spans],
         "metadata": dict(item.metadata),
         "source": item.source,
+        "agent": item.agent,
     }
 
 

@@ -1,4 +1,8 @@
-"""Trajectories on disk: one file a search, `THRESHER_HOME/traces/<id>.jsonl`."""
+"""Trajectories on disk: one file a search, `THRESHER_HOME/traces/<id>.jsonl`.
+
+An answer in words is written after the search and is no part of its trajectory; it is kept beside it, in
+`<id>.answer.json`.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thresher.corpus.paths import home
 
 if TYPE_CHECKING:
-    from thresher.engine.requests import SearchResult
+    from pydantic import TypeAdapter
+
+    from thresher.engine.requests import Answer, SearchResult
     from thresher.engine.trajectory import Trajectory
 
 _VALIDATION = re.compile(r": \d+ validation errors? for Trajectory$")
@@ -50,9 +57,12 @@ def with_trace_saved(result: SearchResult, *, name_place: bool = True) -> Search
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         append_jsonl(path, [result.trajectory])
+        if result.answer is not None:
+            _answer_path(path).write_bytes(_answers().dump_json(result.answer))
     except (OSError, ValueError) as error:  # ValueError: something in it cannot be written as JSON
-        with suppress(OSError):
-            path.unlink()  # half a trajectory is none
+        for half in (path, _answer_path(path)):  # half a trajectory is none
+            with suppress(OSError):
+                half.unlink()
         place = f" to {path.parent}" if name_place else ""
         warning = f"the trace could not be saved{place}: {getattr(error, 'strerror', None) or type(error).__name__}"
         return replace(result, warnings=(*result.warnings, warning))
@@ -112,3 +122,32 @@ def read_traces(path: Path) -> Iterator[Trajectory]:
         raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise TraceError(_VALIDATION.sub("", str(error).splitlines()[0])) from error
+
+
+def read_answer(path: Path) -> Answer | None:
+    """The answer that was kept beside a trace file; None if there is none.
+
+    Raises:
+        TraceError: it cannot be read, or is not one.
+    """
+    try:
+        return _answers().validate_json(_answer_path(path).read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TraceError(f"cannot read {_answer_path(path)}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise TraceError(f"{_answer_path(path)} is not an answer: remove it to see the trace without one") from error
+
+
+def _answer_path(path: Path) -> Path:
+    return path.with_suffix(".answer.json")
+
+
+@lru_cache(maxsize=1)
+def _answers() -> TypeAdapter[Answer]:
+    from pydantic import TypeAdapter
+
+    from thresher.engine.requests import Answer
+
+    return TypeAdapter(Answer)

@@ -15,13 +15,15 @@ class Evidence:
     """A chunk as it was shown. `start` and `end` are character offsets of `text` in the document.
 
     Attributes:
-        id: issued by the engine (`c1`, `c2`, …); the handle that the policy prunes, cites and returns.
+        id: issued by the engine (`c1`, `c2`, … unless the profile says otherwise); the handle that the policy prunes,
+            cites and returns.
         key: identity of the chunk across queries; a chunk gets one evidence id however often it returns.
         query: the query or pattern that first surfaced it.
         score: its score in that query's ranking; `dense` and `bm25` are the parts it was fused from.
         rank: its place in that query's full ranking, from 0.
         rerank: what a reranker gave it there; None if none read it.
         duplicates: chunk ids that were left out there, because nearly all they say stands in this one.
+        agent: the sub-agent that found it; "" for the search itself.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Evidence:
     rank: int = 0
     rerank: float | None = None
     duplicates: tuple[str, ...] = ()
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +76,18 @@ class EvidenceStore:
     def __contains__(self, evidence_id: object) -> bool:
         return evidence_id in self._by_id
 
+    def newest(self, count: int) -> list[Evidence]:
+        """The last `count`, the newest first."""
+        return [evidence for _, evidence in zip(range(count), reversed(self._by_id.values()), strict=False)]
+
     def next_id(self) -> str:
-        """The id that the next new chunk will get."""
+        """The id that the next new chunk gets, where a profile has no other way to issue them."""
         return f"c{len(self._by_id) + 1}"
 
     def add(self, evidence: Evidence) -> Evidence:
-        """Keep a chunk for good. Its id must be `next_id()` and its key new."""
-        if evidence.id != self.next_id():
-            raise ValueError(f"evidence id must be {self.next_id()}, got {evidence.id}")
+        """Keep a chunk for good. Its id and its key must be new."""
+        if not evidence.id or evidence.id in self._by_id:
+            raise ValueError(f"evidence id {evidence.id!r} is taken or empty; the next one is {self.next_id()}")
         if evidence.key in self._by_key:
             raise ValueError(f"chunk {evidence.key} is already stored as {self._by_key[evidence.key]}")
         if evidence.end - evidence.start != len(evidence.text):

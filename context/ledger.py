@@ -6,14 +6,21 @@ prompt extends the one before it unless an edit removed something, and every cha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thresher.context.blocks import Block, BlockDraft, BlockKind
 from thresher.context.receipts import EditKind, Receipt
 from thresher.context.render import ChatRenderer, Prompt, Renderer
+from thresher.context.structure import Removal, Structure
 from thresher.context.tokens import TokenCounter
+
+MAX_MEASURED = 128
+MAX_POINTERS = 64
+"""Evidence ids that one note points at."""
+_WORD = re.compile(r"[^\s,;:()\[\]<>\"']*[^\s,;:()\[\]<>\"'.]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +43,6 @@ class Edited:
 LedgerEvent = Appended | Edited
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The handles of an edit, sorted: blocks to act on, unknown ones, those already in the state, protected ones."""
-
-    found: tuple[Block, ...]
-    unknown: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    protected: tuple[str, ...]
-
-    @property
-    def handles(self) -> tuple[str, ...]:
-        """Handles of the blocks to act on."""
-        return tuple(block.handle or "" for block in self.found)
-
-
 class Ledger:
     """A context under construction. Not thread-safe: one search, one ledger."""
 
@@ -60,6 +52,8 @@ class Ledger:
         self._blocks: list[Block] = []
         self._live: dict[int, Block] = {}
         self._by_handle: dict[str, int] = {}
+        self._structure = Structure()
+        self._measured: dict[BlockDraft, tuple[str, int]] = {}
         self._tokens = 0
         self._notes = 0
         self.events: list[LedgerEvent] = []
@@ -80,8 +74,9 @@ class Ledger:
         return self._tokens
 
     def is_live(self, handle: str) -> bool:
-        """Whether a block with this handle is in the next prompt."""
-        return self._by_handle.get(handle, -1) in self._live
+        """Whether a block with this handle is in the next prompt, with its words."""
+        block = self._live.get(self._by_handle.get(handle, -1))
+        return block is not None and not block.blank
 
     def block(self, handle: str) -> Block | None:
         """The latest block with this handle, live or pruned."""
@@ -98,6 +93,8 @@ class Ledger:
             raise ValueError(f"block {draft.handle} is already in the context")
         if draft.opens is None and not self._live:
             raise ValueError("the first block of a context must open a message")
+        if draft.kind not in (BlockKind.REASONING, BlockKind.CALL) and draft.opens is None:
+            self._check_end()
         block = self._place(draft)
         self.events.append(Appended(draft))
         return block
@@ -107,58 +104,74 @@ class Ledger:
         return self._renderer.render(self._live.values())
 
     def prune(self, handles: Sequence[str]) -> Receipt:
-        """Remove blocks by handle. Unknown handles are reported, never accepted in silence."""
-        asked = self.sort_out(handles, live=True)
-        freed, reprefill = self._remove(asked.found)
-        return self._receipt(
+        """Remove blocks by handle, and what falls with them. Unknown handles are reported, never accepted in silence.
+
+        A call is protected while chunks or notes stand in its answer, and until it is answered.
+        """
+        removal = self.removal(handles)
+        freed, reprefill = self._take_out(removal)
+        return self._record(
             Edited(EditKind.PRUNE, tuple(handles)),
-            asked,
-            removed=asked.handles,
+            removal,
+            removed=removal.handles,
             tokens_freed=freed,
             tokens_reprefill=reprefill,
         )
 
     def restore(self, handles: Sequence[str], *, turn: int = 0) -> Receipt:
-        """Bring pruned blocks back, at the end of the context, where they break no cached prefix."""
-        asked = self.sort_out(handles, live=False)
-        added = sum(self._place(block.draft).tokens for block in asked.found)
-        return self._receipt(
+        """Bring pruned chunks and notes back, at the end of the context, where they break no cached prefix.
+
+        They count as blocks of turn `turn` from then on.
+        """
+        found: list[Block] = []
+        unknown: list[str] = []
+        unchanged: list[str] = []
+        protected: list[str] = []
+        for handle in dict.fromkeys(handles):
+            block = self.block(handle)
+            if block is None:
+                unknown.append(handle)
+            elif not block.restorable:
+                protected.append(handle)
+            elif self.is_live(handle):
+                unchanged.append(handle)
+            else:
+                found.append(block)
+        if found:
+            self._check_end()
+        added = sum(self._place(replace(block.draft, turn=turn)).tokens for block in found)
+        return self._record(
             Edited(EditKind.RESTORE, tuple(handles), turn),
-            asked,
-            restored=asked.handles,
+            Removal(unknown=tuple(unknown), unchanged=tuple(unchanged), protected=tuple(protected)),
+            restored=tuple(block.handle or "" for block in found),
             tokens_added=added,
         )
 
     def fold(self, handles: Sequence[str], note: str, *, turn: int = 0) -> Receipt:
-        """Replace blocks by a note that points at their evidence. Without a foldable block nothing is written."""
-        asked = self.sort_out(handles, live=True)
-        freed, reprefill = self._remove(asked.found)
-        written: Block | None = None
-        if asked.found:
-            self._notes += 1
-            evidence = [e for block in asked.found for e in (block.draft.evidence_ids or (block.handle or "",))]
-            written = self._place(
-                BlockDraft(
-                    BlockKind.NOTE,
-                    note,
-                    turn=turn,
-                    handle=f"n{self._notes}",
-                    evidence_ids=tuple(dict.fromkeys(evidence)),
-                )
-            )
-        return self._receipt(
+        """Replace blocks, and what falls with them, by a note at the end of the context that points at their evidence.
+
+        Chunks in the answers of folded calls are folded too. Without a foldable block nothing is written.
+        """
+        removal = self.removal(handles, fold=True)
+        if not removal.asked:
+            return self._record(Edited(EditKind.FOLD, tuple(handles), turn, note), removal)
+        freed, reprefill = self._take_out(removal)
+        self._check_end()
+        self._notes += 1
+        written = self._place(self._note(f"n{self._notes}", removal, note, turn))
+        return self._record(
             Edited(EditKind.FOLD, tuple(handles), turn, note),
-            asked,
-            removed=asked.handles,
-            note=written.handle if written else None,
+            removal,
+            removed=removal.handles,
+            note=written.handle,
             tokens_freed=freed,
-            tokens_added=written.tokens if written else 0,
+            tokens_added=written.tokens,
             tokens_reprefill=reprefill,
         )
 
-    def sort_out(self, handles: Sequence[str], *, live: bool) -> Asked:
-        """Which of these handles an edit of blocks that are `live` (or are not) could act on, and why not the rest."""
-        found: list[Block] = []
+    def removal(self, handles: Sequence[str], *, fold: bool = False) -> Removal:
+        """What a prune (or a fold) of these handles would take out; nothing is done yet."""
+        named: list[Block] = []
         unknown: list[str] = []
         unchanged: list[str] = []
         protected: list[str] = []
@@ -168,11 +181,42 @@ class Ledger:
                 unknown.append(handle)
             elif not block.prunable:
                 protected.append(handle)
-            elif self.is_live(handle) is not live:
+            elif not self.is_live(handle):
                 unchanged.append(handle)
             else:
-                found.append(block)
-        return Asked(tuple(found), tuple(unknown), tuple(unchanged), tuple(protected))
+                named.append(block)
+        removal = self._structure.removal(named, self._live, fold=fold)
+        return replace(
+            removal,
+            unknown=tuple(unknown),
+            unchanged=(*unchanged, *removal.unchanged),
+            protected=(*protected, *removal.protected),
+        )
+
+    def cost(self, removal: Removal, *, computed: int | None = None) -> tuple[int, int]:
+        """Tokens that a removal frees, and tokens that stay behind the first block it changes.
+
+        Of the latter, with `computed`, only those up to the block of that seq: what a server has computed so far.
+        """
+        if not removal.gone and not removal.blank:
+            return 0, 0
+        first = min(block.seq for block in (*removal.gone, *removal.blank))
+        freed = sum(block.tokens for block in removal.gone)
+        freed += sum(block.tokens - self._blanked(block).tokens for block in removal.blank)
+        last = len(self._blocks) if computed is None else computed
+        gone = {block.seq for block in removal.gone}
+        blank = {block.seq: self._blanked(block).tokens for block in removal.blank}
+        stay = (block for seq, block in self._live.items() if first <= seq <= last and seq not in gone)
+        return freed, sum(blank.get(block.seq, block.tokens) for block in stay)
+
+    def tokens_of_fold(self, removal: Removal, note: str) -> int:
+        """Tokens that the note of a fold would take."""
+        return self.tokens_of(self._note(f"n{self._notes + 1}", removal, note, 0))
+
+    def foldable(self, *, before: int) -> tuple[str, ...]:
+        """Handles whose fold takes all turns before turn `before`, and what edits left beside them."""
+        blocks = [block for block in self._live.values() if block.handle and block.prunable]
+        return tuple(block.handle or "" for block in blocks if block.draft.turn < before)
 
     def apply(self, event: LedgerEvent) -> None:
         """Replay one recorded event."""
@@ -185,15 +229,11 @@ class Ledger:
         else:
             self.fold(event.handles, event.note or "", turn=event.turn)
 
-    def _measure(self, draft: BlockDraft) -> tuple[str, int]:
-        piece = self._renderer.piece(draft, self._counter)
-        framed = draft.opens is not None or draft.kind is BlockKind.CALL
-        overhead = self._counter.message_overhead if framed else 0
-        return piece, self._counter.count(piece) + overhead
-
     def _place(self, draft: BlockDraft) -> Block:
         piece, tokens = self._measure(draft)
+        self._measured.pop(draft, None)
         block = Block(len(self._blocks), draft, piece, tokens)
+        self._structure.add(block, self._last)
         self._blocks.append(block)
         self._live[block.seq] = block
         self._tokens += block.tokens
@@ -201,23 +241,64 @@ class Ledger:
             self._by_handle[draft.handle] = block.seq
         return block
 
-    def _remove(self, blocks: Sequence[Block]) -> tuple[int, int]:
-        """Take blocks out; returns tokens freed and tokens behind the first of them that stay."""
-        if not blocks:
-            return 0, 0
-        first = min(block.seq for block in blocks)
-        for block in blocks:
-            del self._live[block.seq]
-        freed = sum(block.tokens for block in blocks)
-        self._tokens -= freed
-        return freed, sum(block.tokens for seq, block in self._live.items() if seq > first)
+    def _measure(self, draft: BlockDraft) -> tuple[str, int]:
+        """What a block will contribute. Most are measured to see whether they fit, and again when they are placed."""
+        known = self._measured.get(draft)
+        if known is None:
+            if len(self._measured) >= MAX_MEASURED:
+                self._measured.clear()
+            known = self._measured[draft] = self._renderer.measure(draft, self._counter)
+        return known
 
-    def _receipt(self, event: Edited, asked: Asked, **fields: Any) -> Receipt:
+    @property
+    def _last(self) -> Block | None:
+        return next(reversed(self._live.values()), None)
+
+    def _check_end(self) -> None:
+        """Refuse to put words of the engine into a message of the policy."""
+        if self._last is not None and self._structure.is_reply(self._last):
+            raise ValueError("the context ends with the policy's own words: open an observation before adding to it")
+
+    def _take_out(self, removal: Removal) -> tuple[int, int]:
+        """Do it; returns what `cost` says of it."""
+        freed, behind = self.cost(removal)
+        for block in removal.gone:
+            del self._live[block.seq]
+        for block in removal.blank:
+            self._live[block.seq] = self._blanked(block)
+        self._tokens -= freed
+        return freed, behind
+
+    def _blanked(self, block: Block) -> Block:
+        draft = block.draft.without_words()
+        piece, tokens = self._renderer.measure(draft, self._counter)
+        return Block(block.seq, draft, piece, tokens, blank=True)
+
+    def _note(self, handle: str, removal: Removal, text: str, turn: int) -> BlockDraft:
+        """A note that points at the evidence it replaces.
+
+        Where that is more than `MAX_POINTERS`, at what its text names and at the newest: a note that is folded into a
+        note again and again must not grow with the search.
+        """
+        evidence: dict[str, None] = {}
+        for block in removal.gone:  # notes point at what is older than the chunks
+            evidence.update(dict.fromkeys(block.draft.evidence_ids))
+        evidence.update((b.handle, None) for b in removal.gone if b.kind is BlockKind.CHUNK and b.handle)
+        if len(evidence) > MAX_POINTERS:
+            words = set(_WORD.findall(text))
+            newest = [*evidence][::-1]
+            ranked = sorted(newest, key=lambda name: name not in words)
+            kept = set(ranked[:MAX_POINTERS])
+            evidence = {name: None for name in evidence if name in kept}
+        return BlockDraft(BlockKind.NOTE, text, turn=turn, handle=handle, evidence_ids=tuple(evidence))
+
+    def _record(self, event: Edited, removal: Removal, **fields: Any) -> Receipt:
         receipt = Receipt(
             event.kind,
-            unknown=asked.unknown,
-            unchanged=asked.unchanged,
-            protected=asked.protected,
+            unknown=removal.unknown,
+            unchanged=removal.unchanged,
+            protected=removal.protected,
+            blockers=removal.blockers,
             tokens_after=self._tokens,
             **fields,
         )

@@ -20,14 +20,15 @@ class Receipt:
     """What one edit did.
 
     Attributes:
-        removed: handles whose blocks left the context.
+        removed: handles whose blocks left the context: those asked for, then those that went with them.
         restored: handles whose blocks came back, at the end of the context.
         note: handle of the note that a fold wrote.
         unknown: handles the engine never issued.
         unchanged: handles already in the state asked for (pruned before a prune, live before a restore).
-        protected: handles of blocks that edits may not remove.
+        protected: handles of blocks that edits may not remove, or not yet; `blockers`: handles of chunks and notes
+            that must go before the calls among them can.
         deferred: handles staged for a later batch (see `thresher.context.batching`).
-        tokens_freed: sum of the removed blocks.
+        tokens_freed: sum of what left the context, heads and usage lines of pruned calls included.
         tokens_added: sum of the restored blocks and the note.
         tokens_reprefill: tokens of kept blocks behind the first removed one. A prefix cache chains its blocks, so
             a server computes these again; several edits between two prompts share one such prefill.
@@ -41,6 +42,7 @@ class Receipt:
     unknown: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
+    blockers: tuple[str, ...] = ()
     deferred: tuple[str, ...] = ()
     tokens_freed: int = 0
     tokens_added: int = 0
@@ -64,7 +66,9 @@ class Receipt:
     def describe(self) -> str:
         """The receipt in words, as the policy reads it."""
         parts = []
-        if self.removed:
+        if self.removed and self.note:
+            parts.append(f"folded {len(self.removed)} blocks ({self.tokens_freed} tokens freed)")
+        elif self.removed:
             parts.append(f"removed {_ids(self.removed)} ({self.tokens_freed} tokens freed)")
         if self.restored:
             parts.append(f"restored {_ids(self.restored)} ({self.tokens_added} tokens added)")
@@ -76,7 +80,9 @@ class Receipt:
             state = "already in context" if self.kind is EditKind.RESTORE else "already pruned"
             parts.append(f"{state}: {_ids(self.unchanged)}")
         if self.protected:
-            parts.append(f"cannot be pruned: {_ids(self.protected)}")
+            verb = "restored" if self.kind is EditKind.RESTORE else "pruned"
+            first = f" (prune {_ids(self.blockers)} first)" if self.blockers else ""
+            parts.append(f"cannot be {verb}: {_ids(self.protected)}{first}")
         if self.unknown:
             parts.append(f"unknown ids: {_ids(self.unknown)}")
         if not parts:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from thresher.context.blocks import Block, BlockDraft, BlockKind, Role
+from thresher.context.blocks import Block, BlockDraft, BlockKind, ChunkHeader, Role
 from thresher.context.framing import frame_chunk, frame_note
 from thresher.context.tokens import TokenCounter
 
@@ -22,34 +22,48 @@ class Prompt:
     Attributes:
         messages: chat messages in the OpenAI format; `tools`: the tool specifications sent with them.
         tokens: the exact length of both, the sum over the live blocks.
-        digest: hex SHA-256 of both; two prompts with one digest are byte-identical.
+        digest: hex SHA-256 of what is sent; two prompts with one digest are byte-identical.
+        ids: the prompt as token ids, where a renderer for tokens made it; None: chat messages only.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[Message, ...]
     tokens: int
     digest: str
+    ids: tuple[int, ...] | None = None
 
 
 class Renderer(Protocol):
-    """Turns blocks into the prompt. The piece of a block depends on that block alone."""
+    """Turns blocks into the prompt. What a block contributes depends on that block alone."""
 
-    def piece(self, draft: BlockDraft, counter: TokenCounter) -> str:
-        """The text that a block contributes to the prompt."""
+    def measure(self, draft: BlockDraft, counter: TokenCounter) -> tuple[str, int]:
+        """The text that a block contributes to the prompt, and its exact tokens, framing included."""
 
     def render(self, blocks: Iterable[Block]) -> Prompt:
-        """The prompt made of live blocks, in order."""
+        """The prompt made of live blocks, in order; its tokens are the sum of theirs."""
+
+
+ChunkFrame = Callable[[str, ChunkHeader, str, int], str]
+"""Puts a chunk into its frame: evidence id, header, verbatim text, tokens of the text. No text may forge a frame."""
 
 
 class ChatRenderer:
     """Renders to OpenAI chat messages with native tool calls."""
 
-    def piece(self, draft: BlockDraft, counter: TokenCounter) -> str:
-        """The text that a block contributes, frame included."""
+    def __init__(self, frame: ChunkFrame = frame_chunk) -> None:
+        self._frame = frame
+
+    def measure(self, draft: BlockDraft, counter: TokenCounter) -> tuple[str, int]:
+        """The text of a block and its tokens; every message and every call adds the chat format's own."""
+        piece = self._piece(draft, counter)
+        framed = draft.opens is not None or draft.kind is BlockKind.CALL
+        return piece, counter.count(piece) + (counter.message_overhead if framed else 0)
+
+    def _piece(self, draft: BlockDraft, counter: TokenCounter) -> str:
         if draft.kind is BlockKind.CHUNK:
             if draft.handle is None or draft.header is None:
                 raise ValueError("a chunk block needs a handle and a header")
-            return frame_chunk(draft.handle, draft.header, draft.text, counter.count(draft.text))
+            return self._frame(draft.handle, draft.header, draft.text, counter.count(draft.text))
         if draft.kind is BlockKind.NOTE:
             if draft.handle is None:
                 raise ValueError("a note block needs a handle")

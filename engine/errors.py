@@ -29,3 +29,30 @@ class ReplayMismatch(EngineError):
     """A recorded trajectory does not rebuild to the prompts it recorded."""
 
     code = "replay_mismatch"
+
+
+class ModelUnavailable(PolicyError):
+    """A model server gave no answer, after every attempt. `status`: the last HTTP status, None if there was none."""
+
+    code = "model_unavailable"
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelInterrupted(ModelUnavailable):
+    """A reply broke off in the middle; nothing of it was run."""
+
+    code = "model_interrupted"
+
+
+class ModelRefused(PolicyError):
+    """A model server will not take a request: the same one would fail again. `reason`: its own words."""
+
+    code = "model_refused"
+
+    def __init__(self, message: str, *, status: int | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason

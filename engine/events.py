@@ -9,14 +9,21 @@ from typing import Any
 
 
 class EventType(StrEnum):
-    """Kinds of events, in the order in which a search first emits them."""
+    """Kinds of events, in the order in which a search first emits them.
+
+    What a sub-agent does is told by the same kinds, with its name as `agent` in the data; what one of several
+    rollouts does, with its number as `rollout`.
+    """
 
     SEARCH_CREATED = "search.created"
     TURN_STARTED = "turn.started"
     TOOL_CALLED = "tool.called"
     TOOL_RESULT = "tool.result"
     CONTEXT_EDITED = "context.edited"
+    SUBAGENT_STARTED = "subagent.started"
+    SUBAGENT_ENDED = "subagent.ended"
     RESULT_ADDED = "result.added"
+    ANSWER_WRITTEN = "answer.written"
     SEARCH_COMPLETED = "search.completed"
     SEARCH_FAILED = "search.failed"
 

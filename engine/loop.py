@@ -14,14 +14,13 @@ from thresher.engine.events import EventType
 from thresher.engine.limits import Limits, Stopped
 from thresher.engine.policy import Decision, Outcome, Policy, View
 from thresher.engine.requests import StopReason
-from thresher.engine.session import Session, Turn
+from thresher.engine.session import Session
 from thresher.engine.tools.base import Tool, ToolResult
+from thresher.engine.turns import Turn
 
 logger = logging.getLogger(__name__)
 
 Emit = Callable[[EventType, dict[str, Any]], None]
-
-REFUSED = ToolResult(Outcome.REJECTED, "Refused: over the hard limit. Only prune_chunks and finish are accepted.")
 
 
 class SearchLoop:
@@ -30,7 +29,7 @@ class SearchLoop:
     def __init__(self, session: Session, policy: Policy, tools: Sequence[Tool], *, limits: Limits, emit: Emit) -> None:
         self.session = session
         self.policy = policy
-        self.tools = {tool.name: tool for tool in tools}
+        self.tools = {tool.name: tool for tool in session.offered(tools)}
         self.limits = limits
         self.emit = emit
         self.error: str | None = None
@@ -77,7 +76,7 @@ class SearchLoop:
             session.record(turn)
             raise
         session.end_turn(turn)
-        for receipt in turn.flushed:
+        for receipt in (*turn.flushed, *turn.managed):
             self._emit_edit(turn, receipt)
 
     async def _decide(self, view: View, turn: Turn) -> Decision:
@@ -88,8 +87,17 @@ class SearchLoop:
             turn.model_seconds = time.perf_counter() - started
 
     async def _act(self, turn: Turn) -> None:
-        """Calls that make room first; then the others, all at once; then show results in the order of the calls."""
+        """Calls that make room first; then the others, all at once; then show results in the order of the calls.
+
+        The observation of a fold comes before all others: they need the room that it makes.
+        """
         results: dict[str, ToolResult] = {}
+        shown: set[str] = set()
+
+        def show(call: Call) -> None:
+            shown.add(call.id)
+            self._show(turn, call, results[call.id], calls_after=len(turn.calls) - len(shown))
+
         for call in turn.calls:
             self.emit(
                 EventType.TOOL_CALLED,
@@ -101,24 +109,32 @@ class SearchLoop:
                 results[call.id] = ToolResult(Outcome.REJECTED, message)
             elif tool.first:
                 results[call.id] = await tool.call(call.arguments, self.session)
-        waiting = [call for call in turn.calls if call.id not in results and not self.tools[call.name].last]
-        if self.session.over_hard:
-            results.update((call.id, REFUSED) for call in waiting if not self.tools[call.name].past_hard)
-            waiting = [call for call in waiting if call.id not in results]
+                if results[call.id].fold is not None:
+                    show(call)
+        waiting: list[Call] = []
+        for call in turn.calls:
+            if call.id in results or self.tools[call.name].last:
+                continue
+            refusal = self.session.refusal(self.tools[call.name])
+            if refusal is None:
+                waiting.append(call)
+            else:
+                results[call.id] = refusal
         work = [self.tools[call.name].call(call.arguments, self.session) for call in waiting]
         if work:
             try:
                 done = await self.limits.within(asyncio.gather(*work))
             except Stopped:
                 for call in turn.calls:  # edits were made: their receipts belong into the record
-                    if call.id in results:
-                        self._show(turn, call, results[call.id], calls_after=len(turn.calls))
+                    if call.id in results and call.id not in shown:
+                        show(call)
                 raise
             results.update(zip((call.id for call in waiting), done, strict=True))
-        for number, call in enumerate(turn.calls, 1):
+        for call in turn.calls:
             if call.id not in results:  # it sees what its own turn brought
                 results[call.id] = await self.tools[call.name].call(call.arguments, self.session)
-            self._show(turn, call, results[call.id], calls_after=len(turn.calls) - number)
+            if call.id not in shown:
+                show(call)
 
     def _show(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int) -> None:
         tool = self.tools.get(call.name)

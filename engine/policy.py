@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from thresher.context import Budget, Call, Evidence, EvidenceStore, Prompt, Receipt
-from thresher.engine.requests import Effort
+from thresher.context import Budget, Call, Evidence, EvidenceStore, Prompt, Receipt, Renderer, TokenCounter
+from thresher.engine.requests import Effort, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class View:
         live: evidence now in the context, in order; `live_tokens` says what each takes.
         store: all evidence ever shown; read-only by convention.
         observations: what the calls of the turn before brought.
+        strategy: how the context is kept small; `fold_due`: whether this turn must call `fold` before anything else.
     """
 
     question: str
@@ -87,22 +88,67 @@ class View:
     live_tokens: Mapping[str, int]
     store: EvidenceStore
     observations: tuple[Observation, ...]
+    strategy: Strategy = Strategy.PRUNE
+    fold_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call as a policy asks for it: the engine gives it an id. `arguments` is JSON text, or an object."""
+    """A call as a policy asks for it: the engine gives it an id. `arguments` is JSON text, or an object.
+
+    `ids` are the sampled tokens that the call is made of, framing included, where the policy works with tokens.
+    """
 
     name: str
     arguments: str | Mapping[str, Any]
+    ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One model call, token by token, as training needs it.
+
+    Attributes:
+        prompt_ids: the prompt, exactly as the model had it.
+        output_ids: what it sampled, the closing token included.
+        logprobs: the sampler's own, one for each of `output_ids`; None where the server gave none.
+        model: what answered; `weights`: the version of its weights, "" where it has none.
+    """
+
+    prompt_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    model: str = ""
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """What the model server counted for one turn: tokens, those of the prompt it found in its cache, and retries."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy wants done in this turn."""
+    """What a policy wants done in this turn.
+
+    Attributes:
+        reasoning_ids: the sampled tokens that `reasoning` is made of, where the policy works with tokens.
+        sampled: the model call behind it; None for policies without tokens.
+        faults: what was wrong with the model's reply and was repaired or dropped (a call cut short, a name with a
+            prefix, text that is no call). Each counts as a recovery, and the model reads them after this turn.
+    """
 
     calls: tuple[ToolUse, ...]
     reasoning: str = ""
+    reasoning_ids: tuple[int, ...] = ()
+    sampled: Sampled | None = None
+    usage: ModelUsage | None = None
+    faults: tuple[str, ...] = ()
 
 
 class Policy(Protocol):
@@ -114,3 +160,15 @@ class Policy(Protocol):
 
     async def decide(self, view: View) -> Decision:
         """The next turn. Raises `PolicyError` when it cannot decide."""
+
+
+class ModelPolicy(Policy, Protocol):
+    """A policy with a tokenizer of its own: the context is counted, and rendered, as its model reads it."""
+
+    @property
+    def counter(self) -> TokenCounter:
+        """Counts as the model does."""
+
+    @property
+    def renderer(self) -> Renderer:
+        """Turns blocks into the model's prompt."""

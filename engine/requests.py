@@ -14,6 +14,7 @@ from thresher.engine.trajectory import Trajectory
 MAX_QUERY_CHARACTERS = 8_000
 MIN_CONTEXT_TOKENS = 4_096
 MAX_CONTEXT_TOKENS = 2_000_000
+MAX_ROLLOUTS = 16
 
 
 class Effort(StrEnum):
@@ -44,6 +45,21 @@ class Edits(StrEnum):
     BATCHED = "batched"
 
 
+class Strategy(StrEnum):
+    """How the context is kept small (see `thresher.engine.strategies`).
+
+    `prune`: the policy edits, with every edit tool. `fold`: past the soft limit it must write a note that replaces all
+    turns before. `mask-old`: past it the engine takes the chunks of old turns out. `discard-all`: past it the engine
+    takes all turns out. `none`: nothing is ever taken out.
+    """
+
+    PRUNE = "prune"
+    FOLD = "fold"
+    MASK_OLD = "mask-old"
+    DISCARD_ALL = "discard-all"
+    NONE = "none"
+
+
 TURNS = {Effort.LOW: 3, Effort.MEDIUM: 8, Effort.HIGH: 32}
 """The most turns at each effort, unless the request says otherwise."""
 
@@ -58,8 +74,14 @@ class SearchRequest:
         max_turns: cap on model calls; None takes the effort's own.
         max_tokens: size of the context, 4,096..2,000,000; None is the engine's budget (32,768 by default).
         edits: whether prunes are applied at once or in batches.
+        strategy: how the context is kept small.
         deadline_s: wall-clock limit in seconds; what was found by then is returned.
         filters: metadata filter that every corpus tool call of this search is held to.
+        rollouts: independent searches of the question, 1..16, that run at once; their lists are fused by rank.
+        include_answer: whether an answer is written from the evidence, with checked citations.
+        swarm: whether the policy may hand parts of the question to sub-agents.
+        max_critical_steps: cap on turns one after another, those of sub-agents that run at once counted once; None
+            leaves it to the turn limits.
     """
 
     query: str
@@ -70,6 +92,11 @@ class SearchRequest:
     deadline_s: float | None = None
     filters: Mapping[str, Any] | None = None
     edits: Edits = Edits.IMMEDIATE
+    strategy: Strategy = Strategy.PRUNE
+    rollouts: int = 1
+    include_answer: bool = False
+    swarm: bool = False
+    max_critical_steps: int | None = None
 
     def __post_init__(self) -> None:
         if any("\ud800" <= character <= "\udfff" for character in self.query):
@@ -91,13 +118,23 @@ class SearchRequest:
             )
         if self.deadline_s is not None and not self.deadline_s > 0:  # also refuses NaN
             raise InvalidRequest(f"deadline_s must be positive, got {self.deadline_s}", param="deadline_s")
+        if not 1 <= self.rollouts <= MAX_ROLLOUTS:
+            raise InvalidRequest(f"rollouts must lie in 1..{MAX_ROLLOUTS}, got {self.rollouts}", param="rollouts")
+        if self.max_critical_steps is not None and self.max_critical_steps < 1:
+            raise InvalidRequest(
+                f"max_critical_steps must be at least 1, got {self.max_critical_steps}", param="max_critical_steps"
+            )
+        if self.effort is Effort.MINIMAL and (self.swarm or self.rollouts > 1):
+            raise InvalidRequest(
+                "effort minimal is one search without a policy: it has neither a swarm nor rollouts; take effort low",
+                param="swarm" if self.swarm else "rollouts",
+            )
 
     @property
     def turns(self) -> int:
-        """The most turns this request allows."""
-        if self.max_turns is not None:
-            return self.max_turns
-        return TURNS.get(self.effort, 1)
+        """The most turns of one agent that this request allows."""
+        turns = self.max_turns if self.max_turns is not None else TURNS.get(self.effort, 1)
+        return turns if self.max_critical_steps is None else min(turns, self.max_critical_steps)
 
     def budget(self, default: Budget) -> Budget:
         """The token budget of this request."""
@@ -117,6 +154,7 @@ class RankedEvidence:
         spans: quotes in it that carry the answer, each checked against the stored text.
         source: `corpus` or `web`.
         page: for a paged document (PDF), the page that the passage starts on, from 1.
+        agent: the sub-agent, or the rollout, that brought it; "" for the search itself.
     """
 
     id: str
@@ -134,19 +172,43 @@ class RankedEvidence:
     page: int | None = None
     rerank: float | None = None
     duplicates: tuple[str, ...] = ()
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer made of the evidence, or the reason why there is none.
+
+    Attributes:
+        text: "" if it was withheld.
+        citations: quotes that carry it, each checked against the evidence store; never empty beside a text.
+        withheld_reason: why there is no text; None if there is.
+        refused_citations: quotes that were dropped, since no such evidence was shown or it does not hold the words.
+    """
+
+    text: str
+    citations: tuple[Citation, ...] = ()
+    withheld_reason: str | None = None
+    refused_citations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a search cost.
+    """What a search cost, its sub-agents, rollouts and answer included.
 
     Attributes:
+        turns: of all agents together.
         prompt_tokens: sum of the prompts of all turns.
         completion_tokens: tokens the policy wrote.
         peak_context_tokens: the longest context.
         reprefill_tokens: tokens that edits made a prefix cache compute again, counted once a turn.
-        model_seconds: time spent in the policy; the rest of `seconds` is tools and the loop itself.
         recoveries: calls that could not be run as written: repaired, refused with an error observation, or dropped.
+        model_seconds: time spent in the policy, added up over agents that ran at once; in a search of one agent the
+            rest of `seconds` is tools and the loop itself.
+        critical_steps: turns one after another: Σ over the turns of the search of 1 + the most that a sub-agent of
+            that turn took. Rollouts run beside each other: the longest counts.
+        subagents: sub-agents that were given a task.
+        useful_subagents: those of them whose evidence is among the results.
     """
 
     turns: int = 0
@@ -161,6 +223,14 @@ class Usage:
     recoveries: int = 0
     seconds: float = 0.0
     model_seconds: float = 0.0
+    critical_steps: int = 0
+    subagents: int = 0
+    useful_subagents: int = 0
+
+    @property
+    def speedup(self) -> float:
+        """Turns that were taken for each turn that was waited for: 1 without sub-agents and rollouts."""
+        return self.turns / self.critical_steps if self.critical_steps else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +244,7 @@ class SearchResult:
         warnings: what went wrong without ending the search (a tool that could not search, ids never shown).
         notices: what the caller should know (results were cut, limits were reached).
         trajectory: the whole search as data; None at effort `minimal`.
+        answer: None if none was asked for.
     """
 
     id: str
@@ -188,3 +259,4 @@ class SearchResult:
     warnings: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     trajectory: Trajectory | None = None
+    answer: Answer | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 
 from thresher.context import Evidence
-from thresher.corpus.collection import Collection
+from thresher.corpus import collection as corpus
 from thresher.corpus.documents import page_at
 from thresher.corpus.errors import CorpusError
 from thresher.engine.requests import RankedEvidence
@@ -15,22 +16,31 @@ from thresher.engine.session import Session
 logger = logging.getLogger(__name__)
 
 
-def rank_results(session: Session) -> tuple[RankedEvidence, ...]:
-    """The policy's own order if it finished; else what is still in the context, best retrieval score first."""
+def rank_evidence(session: Session, adopted: Collection[str] = ()) -> list[tuple[Evidence, float]]:
+    """The policy's own order if it finished, scored 1/rank; else what is still in the context, best score first.
+
+    `adopted` is what sub-agents had found when a limit stopped the search: it counts as in the context.
+    """
     limit = session.request.max_results
     finish = session.finish
     if finish is not None:
-        ranked = []
-        for position, evidence_id in enumerate(finish.evidence_ids[:limit], 1):
-            result = ranked_evidence(session.store.get(evidence_id), 1 / position)
-            if evidence_id in finish.quotes:
-                result = replace(result, spans=(session.store.cite(evidence_id, finish.quotes[evidence_id]),))
-            ranked.append(result)
-        return tuple(ranked)
-    live = set(session.live)
+        return [(session.store.get(i), 1 / position) for position, i in enumerate(finish.evidence_ids[:limit], 1)]
+    kept = {*session.live, *adopted}
     # Sorting is stable: equal scores stay in the order in which they were found.
-    by_score = sorted(session.store, key=lambda evidence: (evidence.id not in live, -evidence.score))
-    return tuple(ranked_evidence(evidence, evidence.score) for evidence in by_score[:limit])
+    by_score = sorted(session.store, key=lambda evidence: (evidence.id not in kept, -evidence.score))
+    return [(evidence, evidence.score) for evidence in by_score[:limit]]
+
+
+def rank_results(session: Session, adopted: Collection[str] = ()) -> tuple[RankedEvidence, ...]:
+    """`rank_evidence` as it is returned, with the quotes that the policy finished with."""
+    quotes = session.finish.quotes if session.finish is not None else {}
+    ranked = []
+    for evidence, score in rank_evidence(session, adopted):
+        result = ranked_evidence(evidence, score)
+        if evidence.id in quotes:
+            result = replace(result, spans=(session.store.cite(evidence.id, quotes[evidence.id]),))
+        ranked.append(result)
+    return tuple(ranked)
 
 
 def ranked_evidence(evidence: Evidence, score: float) -> RankedEvidence:
@@ -49,6 +59,7 @@ def ranked_evidence(evidence: Evidence, score: float) -> RankedEvidence:
         source=evidence.source,
         rerank=evidence.rerank,
         duplicates=evidence.duplicates,
+        agent=evidence.agent,
     )
 
 
@@ -60,7 +71,7 @@ def _is_paged(result: RankedEvidence) -> bool:
     return result.metadata.get("format") in _PAGED and "pages" in result.metadata
 
 
-def with_pages(results: tuple[RankedEvidence, ...], collection: Collection) -> tuple[RankedEvidence, ...]:
+def with_pages(results: tuple[RankedEvidence, ...], collection: corpus.Collection) -> tuple[RankedEvidence, ...]:
     """Say on which page or slide of a paged document each passage starts."""
     texts: dict[str, str] = {}
     for result in results:

@@ -6,45 +6,41 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any
 
 from thresher.context import TokenCounter
 from thresher.corpus.collection import Collection
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
+from thresher.engine.agent import Agent, PolicyFactory, Surroundings
+from thresher.engine.answering import Answerer, answered, answerer_for
+from thresher.engine.best_of import best_of
 from thresher.engine.events import Event, EventSink, EventType
 from thresher.engine.limits import Limits, Stopped
-from thresher.engine.loop import Emit, SearchLoop
+from thresher.engine.loop import Emit
 from thresher.engine.policies import make_policy
-from thresher.engine.policy import Policy
 from thresher.engine.profiles import DEFAULT, Profile
+from thresher.engine.reporting import ENDINGS, STATUS, result_of
 from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, SearchResult, StopReason, Usage
 from thresher.engine.results import rank_results, ranked_evidence, with_pages
-from thresher.engine.session import Session
-from thresher.engine.tokenizers import default_counter
-from thresher.engine.tools import CorpusScope, corpus_tools
-from thresher.engine.trajectory import Trajectory
+from thresher.engine.swarm import SwarmSettings
+from thresher.engine.tools import CorpusScope, Tool, corpus_tools
 
-PolicyFactory = Callable[[Collection], Policy]
+__all__ = ["PolicyFactory", "SearchEngine", "ToolFactory"]
 
-_STATUS = {
-    StopReason.FINISHED: "completed",
-    StopReason.NO_NEW_EVIDENCE: "completed",
-    StopReason.ERROR: "failed",
-}
-_ENDINGS = {
-    StopReason.NO_NEW_EVIDENCE: "stopped since several turns in a row brought nothing new",
-    StopReason.BUDGET_TOKENS: "stopped since the context was full; raise max_tokens to go on longer",
-    StopReason.BUDGET_TURNS: "stopped at the turn limit; raise max_turns or effort to go on longer",
-    StopReason.DEADLINE: "stopped at the deadline; these are the results so far",
-    StopReason.CANCELLED: "cancelled; these are the results so far",
-    StopReason.ERROR: "an error ended the search; these are the results so far",
-}
+ToolFactory = Callable[[CorpusScope], tuple[Tool, ...]]
+"""Makes the tools of a search."""
 
 
 class SearchEngine:
-    """Searches one collection with one kind of policy. Safe to share between concurrent searches."""
+    """Searches one collection with one kind of policy. Safe to share between concurrent searches.
+
+    Args:
+        counter: counts tokens in place of the policy's own counter.
+        subagent_policy: what the sub-agents of a swarm are, if something else.
+        answerer: writes answers in place of the policy's own model, or of the extracts of the builtin policy.
+        tools: makes the tools; a policy is told of no others.
+    """
 
     def __init__(
         self,
@@ -54,12 +50,20 @@ class SearchEngine:
         profile: Profile = DEFAULT,
         counter: TokenCounter | None = None,
         ranking: Ranking = PLAIN,
+        swarm: SwarmSettings | None = None,
+        subagent_policy: str | PolicyFactory | None = None,
+        answerer: Answerer | None = None,
+        tools: ToolFactory = corpus_tools,
     ) -> None:
         self.collection = collection
         self.ranking = ranking
         self.profile = profile
         self._counter = counter
-        self._make_policy: PolicyFactory = make_policy(policy) if isinstance(policy, str) else policy
+        self._swarm = swarm or SwarmSettings()
+        self._answerer = answerer
+        self._tools = tools
+        self._make_policy = _factory(policy)
+        self._make_subagent_policy = self._make_policy if subagent_policy is None else _factory(subagent_policy)
 
     async def search(
         self,
@@ -89,10 +93,7 @@ class SearchEngine:
         scope.where()  # a filter that cannot be parsed is the caller's error, before anything runs
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
         try:
-            if request.effort is Effort.MINIMAL:
-                result = await self._search_once(search_id, request, scope, limits)
-            else:
-                result = await self._search_agentically(search_id, request, scope, limits, emit)
+            result = await self._run(search_id, request, scope, limits, emit)
         except Exception as error:
             emit(EventType.SEARCH_FAILED, {"status": "failed", "message": str(error)})
             raise
@@ -101,16 +102,44 @@ class SearchEngine:
                 EventType.RESULT_ADDED,
                 {"rank": position, "id": evidence.id, "document_id": evidence.document_id, "title": evidence.title},
             )
+        if result.answer is not None:
+            written = {"text": result.answer.text, "withheld_reason": result.answer.withheld_reason}
+            emit(EventType.ANSWER_WRITTEN, {**written, "citations": len(result.answer.citations)})
         ending = EventType.SEARCH_FAILED if result.status == "failed" else EventType.SEARCH_COMPLETED
         emit(ending, {"status": result.status, "stop_reason": str(result.stop_reason), "sufficient": result.sufficient})
         return result
+
+    async def _run(
+        self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits, emit: Emit
+    ) -> SearchResult:
+        """The search in the way that the request asks for, and its answer."""
+        started = time.perf_counter()
+        answerer = self._answerer
+        if request.effort is Effort.MINIMAL:
+            result = await self._search_once(search_id, request, scope, limits)
+        else:
+            surroundings = self._surroundings(scope, limits)
+            agents: dict[int, Agent] = {}
+
+            async def rollout(number: int) -> SearchResult:
+                own_id = search_id if request.rollouts == 1 else f"{search_id}/{number}"
+                told = emit if request.rollouts == 1 else _as_rollout(emit, number)
+                # The first has seed 0: it is what one search alone would be.
+                agent = await Agent.prepare(surroundings, request, id=own_id, emit=told, seed=number - 1)
+                agents[number] = agent
+                return await self._search_agentically(agent, request)
+
+            result = await (rollout(1) if request.rollouts == 1 else best_of(search_id, request, rollout))
+            if answerer is None and request.include_answer:
+                answerer = answerer_for(next(iter(agents.values())).policy, self.collection)
+        if request.include_answer:
+            result = await answered(result, answerer or answerer_for(None, self.collection), limits)
+        return replace(result, usage=replace(result.usage, seconds=time.perf_counter() - started))
 
     async def _search_once(
         self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits
     ) -> SearchResult:
         """One hybrid search, without a policy."""
-        started = time.perf_counter()
-
         warnings: list[str] = []
 
         def search() -> tuple[RankedEvidence, ...]:
@@ -127,68 +156,44 @@ class SearchEngine:
         return SearchResult(
             id=search_id,
             query=request.query,
-            status=_STATUS.get(reason, "partial"),
+            status=STATUS.get(reason, "partial"),
             results=results,
             stop_reason=reason,
             sufficient=None,
             justification=None,
             missing=(),
-            usage=Usage(searches=1, chunks_shown=len(results), seconds=time.perf_counter() - started),
+            usage=Usage(searches=1, chunks_shown=len(results)),
             warnings=tuple(dict.fromkeys(warnings)),
-            notices=(_ENDINGS[reason],) if reason in _ENDINGS else (),
+            notices=(ENDINGS[reason],) if reason in ENDINGS else (),
         )
 
-    async def _search_agentically(
-        self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits, emit: Emit
-    ) -> SearchResult:
-        started, started_at = time.perf_counter(), datetime.now(UTC)
-        counter = await asyncio.to_thread(default_counter) if self._counter is None else self._counter
-        tools = corpus_tools(scope)
-        session = Session(request, profile=self.profile, tools=tools, counter=counter)
-        policy = self._make_policy(self.collection)
-        loop = SearchLoop(session, policy, tools, limits=limits, emit=emit)
-        reason = await loop.run()
-        if reason in (StopReason.FINISHED, StopReason.NO_NEW_EVIDENCE) and session.could_not_search:
-            reason, loop.error = StopReason.ERROR, session.could_not_search
-        results = await asyncio.to_thread(with_pages, rank_results(session), self.collection)
-        finish = session.finish
-        notices = [_ENDINGS[reason]] if reason in _ENDINGS else []
-        if finish is not None and len(finish.evidence_ids) > len(results):
-            notices.append(f"{len(finish.evidence_ids) - len(results)} results beyond max_results were left out")
-        trajectory = Trajectory(
-            id=search_id,
-            question=request.query,
-            policy=policy.name,
-            profile=self.profile.name,
-            budget=asdict(session.budget),
-            started_at=started_at.isoformat(timespec="milliseconds"),
-            opening=session.opening,
-            turns=tuple(session.turns),
-            evidence=tuple(session.store),
-            live=session.live,
-            returned=tuple(result.id for result in results),
-            stop_reason=str(reason),
-            sufficient=None if finish is None or loop.error else finish.sufficient,
-            justification=None if finish is None or loop.error else finish.justification,
-            error=loop.error,
+    async def _search_agentically(self, agent: Agent, request: SearchRequest) -> SearchResult:
+        started = time.perf_counter()
+        await agent.run()
+        await agent.settle()
+        adopted = agent.swarm.adopted if agent.swarm is not None else ()
+        results = await asyncio.to_thread(with_pages, rank_results(agent.session, adopted), self.collection)
+        return result_of(agent, request.query, results, started=started)
+
+    def _surroundings(self, scope: CorpusScope, limits: Limits) -> Surroundings:
+        return Surroundings(
+            collection=self.collection,
+            tools=self._tools(scope),
+            profile=self.profile,
+            counter=self._counter,
+            limits=limits,
+            make_policy=self._make_policy,
+            make_subagent_policy=self._make_subagent_policy,
+            swarm=self._swarm,
         )
-        return SearchResult(
-            id=search_id,
-            query=request.query,
-            status=_STATUS.get(reason, "partial"),
-            results=results,
-            stop_reason=reason,
-            sufficient=trajectory.sufficient,
-            justification=trajectory.justification,
-            missing=() if finish is None or loop.error else finish.missing,
-            usage=Usage(
-                **asdict(session.tally),
-                turns=len(session.turns),
-                chunks_shown=len(session.store),
-                chunks_pruned=len(trajectory.pruned),
-                seconds=time.perf_counter() - started,
-            ),
-            warnings=tuple(dict.fromkeys([*session.warnings, *([loop.error] if loop.error else [])])),
-            notices=tuple(notices),
-            trajectory=trajectory,
-        )
+
+
+def _factory(policy: str | PolicyFactory) -> PolicyFactory:
+    return make_policy(policy) if isinstance(policy, str) else policy
+
+
+def _as_rollout(emit: Emit, number: int) -> Emit:
+    def told(kind: EventType, data: dict[str, Any]) -> None:
+        emit(kind, {**data, "rollout": number})
+
+    return told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from thresher.context import (
@@ -14,78 +14,59 @@ from thresher.context import (
     BlockKind,
     Budget,
     Call,
+    ChatRenderer,
+    Evidence,
     EvidenceStore,
     Ledger,
-    Prompt,
     PruneBatch,
     Receipt,
+    Renderer,
     Role,
     Tier,
     TokenCounter,
+    turns_expected,
 )
 from thresher.engine.errors import InvalidRequest
 from thresher.engine.observe import Display
 from thresher.engine.policy import Decision, Observation, Outcome, ToolSpec, View
 from thresher.engine.profiles import Profile
 from thresher.engine.requests import Edits, SearchRequest
+from thresher.engine.strategies import STRATEGIES
 from thresher.engine.tokenizers import valid_unicode
 from thresher.engine.tools.base import Finish, Tool, ToolResult
-from thresher.engine.trajectory import CallRecord, ObservationRecord, TurnRecord, canonical_arguments, dump_event
+from thresher.engine.trajectory import TurnRecord, canonical_arguments, dump_event
+from thresher.engine.turns import Tally, Turn
 
 CALL_TOKENS = 48
 """Room kept for the head of each observation that a turn may hold."""
-TAIL_TOKENS = 160
-"""Room kept for the usage line and notices at the end of a turn."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """Running totals of a search."""
-
-    calls: int = 0
-    searches: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    peak_context_tokens: int = 0
-    reprefill_tokens: int = 0
-    recoveries: int = 0
-    model_seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Turn:
-    """A turn in the making.
-
-    `flushed` are receipts of batched edits applied during it, `staged_before` what waited in the batch when it began,
-    `dropped` how many calls were too many.
-    """
-
-    index: int
-    prompt: Prompt
-    started: float
-    first_event: int
-    model_seconds: float = 0.0
-    decision: Decision = field(default_factory=lambda: Decision(()))
-    calls: tuple[Call, ...] = ()
-    observations: list[Observation] = field(default_factory=list)
-    flushed: list[Receipt] = field(default_factory=list)
-    staged_before: frozenset[str] = frozenset()
-    dropped: int = 0
+TAIL_TOKENS = 352
+"""Room kept for the end of a turn: usage line and notices, two clipped messages (what was repaired, what the engine
+took out), and the tokens that open the policy's next reply where a prompt is made of ids."""
 
 
 class Session:
     """Owns the ledger of one search. Everything that enters the context goes through here, sized before it enters."""
 
     def __init__(
-        self, request: SearchRequest, *, profile: Profile, tools: Sequence[Tool], counter: TokenCounter
+        self,
+        request: SearchRequest,
+        *,
+        profile: Profile,
+        tools: Sequence[Tool],
+        counter: TokenCounter,
+        renderer: Renderer | None = None,
     ) -> None:
         self.request = request
         self.profile = profile
+        self.wording = profile.wording
         self.budget: Budget = request.budget(profile.budget)
-        self.specs = tuple(tool.spec for tool in tools)
-        self.ledger = Ledger(counter)
+        self.strategy = STRATEGIES[request.strategy]
+        self.fold_due = False
+        self.tools = self.offered(tools)
+        self.specs = tuple(tool.spec for tool in self.tools if tool.name not in profile.unlisted)
+        self.ledger = Ledger(counter, renderer or ChatRenderer(profile.frame))
         self.store = EvidenceStore()
-        self.batch = PruneBatch() if request.edits is Edits.BATCHED else None
+        self.batch = PruneBatch(profile.flush) if request.edits is Edits.BATCHED else None
         self.turns: list[TurnRecord] = []
         self.tally = Tally()
         self.warnings: list[str] = []
@@ -95,7 +76,7 @@ class Session:
         self.turns_without_news = 0
         self._observations: tuple[Observation, ...] = ()
         self._cached: tuple[Block, ...] = ()
-        self._display = Display(self.ledger, self.store, self.budget)
+        self._display = Display(self.ledger, self.store, self.budget, profile)
         self.ledger.append(BlockDraft(BlockKind.SYSTEM, profile.system_prompt, opens=Role.SYSTEM))
         self.ledger.append(BlockDraft(BlockKind.TOOLS, _specs_text(self.specs)))
         self.ledger.append(BlockDraft(BlockKind.TASK, request.query, opens=Role.USER))
@@ -106,6 +87,10 @@ class Session:
                 "leaves no room to search: shorten the question or raise max_tokens",
                 param="query",
             )
+
+    def offered(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Those of the tools that the profile has, as it has them, and that the strategy offers."""
+        return self.strategy.tools(self.profile.tools(tools))
 
     @property
     def room(self) -> int:
@@ -150,6 +135,8 @@ class Session:
             live_tokens=tokens,
             store=self.store,
             observations=self._observations,
+            strategy=self.request.strategy,
+            fold_due=self.fold_due,
         )
 
     def begin_turn(self, view: View) -> Turn:
@@ -167,10 +154,25 @@ class Session:
             Call(f"t{turn.index}.{number}", _plain_name(use.name), _argument_text(use.arguments))
             for number, use in enumerate(decision.calls[:most], 1)
         )
-        reasoning = valid_unicode(decision.reasoning)
-        drafts = [BlockDraft(BlockKind.REASONING, reasoning, turn=turn.index, opens=Role.ASSISTANT)]
-        drafts += [BlockDraft(BlockKind.CALL, "", turn=turn.index, call=call) for call in calls]
-        turn.decision = Decision(decision.calls, reasoning)
+        turn.decision = replace(
+            decision,
+            reasoning=valid_unicode(decision.reasoning),
+            faults=tuple(valid_unicode(fault) for fault in decision.faults),
+        )
+        drafts = [
+            BlockDraft(
+                BlockKind.REASONING,
+                turn.decision.reasoning,
+                turn=turn.index,
+                handle=f"r{turn.index}",
+                opens=Role.ASSISTANT,
+                ids=decision.reasoning_ids,
+            )
+        ]
+        drafts += [
+            BlockDraft(BlockKind.CALL, "", turn=turn.index, handle=call.id, call=call, ids=use.ids)
+            for call, use in zip(calls, decision.calls, strict=False)
+        ]
         tokens = sum(self.ledger.tokens_of(draft) for draft in drafts)
         if tokens > self._reply_room:
             self.warnings.append(f"turn {turn.index}: the policy wrote {tokens} tokens, {self._reply_room} were left")
@@ -182,6 +184,7 @@ class Session:
         self.tally.completion_tokens += tokens
         self.tally.calls += len(calls)
         self.tally.recoveries += sum(call.name != use.name for call, use in zip(calls, decision.calls, strict=False))
+        self.tally.recoveries += len(decision.faults)
         turn.dropped = len(decision.calls) - len(calls)
         if turn.dropped:
             self.tally.recoveries += turn.dropped
@@ -193,10 +196,36 @@ class Session:
         if self.batch is None:
             return self.ledger.prune(handles)
         staged = self.batch.stage(self.ledger, handles)
-        if not (self.batch.due or self.budget.tier(self.ledger.tokens) is not Tier.OK):
+        if not (self._flush_pays or self.budget.tier(self.ledger.tokens) is not Tier.OK):
             return staged
         flushed = self.batch.flush(self.ledger)
-        return replace(flushed, unknown=staged.unknown, unchanged=staged.unchanged, protected=staged.protected)
+        return replace(
+            flushed,
+            unknown=staged.unknown,
+            unchanged=staged.unchanged,
+            protected=staged.protected,
+            blockers=staged.blockers,
+        )
+
+    def describe(self, receipt: Receipt) -> str:
+        """A receipt in the words of the profile."""
+        return self.wording.receipt(receipt)
+
+    def refusal(self, tool: Tool) -> ToolResult | None:
+        """Why a call may not run now: past the hard limit, or because a fold is due. None: it may."""
+        if self.over_hard and not tool.past_hard:
+            return ToolResult(Outcome.REJECTED, self.wording.refused_hard.format(tools=self._past_hard))
+        if self.fold_due and not tool.past_hard:
+            return ToolResult(Outcome.REJECTED, self.wording.refused_unfolded)
+        return None
+
+    def adopt(self, evidence: Evidence, *, agent: str) -> Evidence:
+        """Take up evidence that a sub-agent found, under an id of this search; what is known already stays as it is."""
+        known = self.store.find(evidence.key)
+        if known is not None:
+            return known
+        handle = self._display.next_handle(evidence.document_id)
+        return self.store.add(replace(evidence, id=handle, agent=agent))
 
     def observe(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int, searches: bool) -> Observation:
         """Add one observation, cut to what fits beside the heads of the calls still to come."""
@@ -214,30 +243,42 @@ class Session:
             if self.room - reserve < self.budget.tool_output:
                 self._flush(turn)
         observation = self._display.add(turn.index, call, result, room=self.room - reserve)
+        if observation.receipt is not None and observation.receipt.note is not None:
+            self.fold_due = False
         if self.batch is not None:
+            if observation.receipt is not None:
+                self.batch.withdraw(observation.receipt.removed)
             # Found again in a later turn than it was dropped in: it is wanted after all.
             self.batch.withdraw([i for i in observation.repeats if i in turn.staged_before])
         turn.observations.append(observation)
         return observation
 
     def end_turn(self, turn: Turn) -> TurnRecord:
-        """Close a turn with its usage line and, past soft, a notice."""
-        if self.budget.tier(self.ledger.tokens) is not Tier.OK:
+        """Close a turn: what was repaired, what the strategy does, the usage line and, past a limit, a notice."""
+        if self._flush_pays or self.budget.tier(self.ledger.tokens) is not Tier.OK:
             self._flush(turn)
         if not turn.calls:
-            notice = "No tool was called. Search with a tool, or call finish.\n"
-            self.ledger.append(BlockDraft(BlockKind.NOTICE, notice, turn=turn.index, opens=Role.USER))
+            notice = BlockDraft(BlockKind.NOTICE, self.wording.no_call, turn=turn.index, opens=Role.USER)
+            self.ledger.append(notice)
+        if turn.decision.faults:
+            words = self.wording.repaired.format(faults="; ".join(turn.decision.faults))
+            self._display.append_words(words, turn.index)
+        intervention = self.strategy.after_turn(self, turn.index)
+        if intervention is not None:
+            turn.managed.append(intervention.receipt)
+            if intervention.words:
+                self._display.append_words(intervention.words, turn.index)
         used = self.ledger.tokens
-        lines = [f"[Token usage: {used:,}/{self.budget.total:,}]"]
+        lines = [self.wording.usage.format(used=used, total=self.budget.total)]
         if turn.dropped:
-            lines.append(f"[{turn.dropped} calls beyond {self.profile.max_calls} were not run.]")
+            lines.append(self.wording.dropped.format(count=turn.dropped, most=self.profile.max_calls))
         if turn.flushed:
-            lines.append(f"[Pruned as a batch: {sum(len(receipt.removed) for receipt in turn.flushed)} chunks.]")
+            lines.append(self.wording.flushed.format(count=sum(len(receipt.removed) for receipt in turn.flushed)))
         tier = self.budget.tier(used)
         if tier is Tier.HARD:
-            lines.append("[Over the hard limit: only prune_chunks and finish are accepted now.]")
-        elif tier is Tier.SOFT:
-            lines.append("[Past the soft limit: prune chunks you do not need, or finish.]")
+            lines.append(self.wording.hard.format(tools=self._past_hard))
+        elif tier is Tier.SOFT and self.request.strategy in self.wording.soft:
+            lines.append(self.wording.soft[self.request.strategy])
         self.ledger.append(BlockDraft(BlockKind.USAGE, "\n".join(lines) + "\n", turn=turn.index))
         news = any(observation.news for observation in turn.observations)
         self.turns_without_news = 0 if news else self.turns_without_news + 1
@@ -248,19 +289,7 @@ class Session:
         """Keep a turn, also one that a limit cut short: what it did to the ledger so far stays."""
         self.tally.peak_context_tokens = max(self.tally.peak_context_tokens, self.ledger.tokens)
         self.tally.model_seconds += turn.model_seconds
-        record = TurnRecord(
-            index=turn.index,
-            prompt_tokens=turn.prompt.tokens,
-            prompt_digest=turn.prompt.digest,
-            reasoning=turn.decision.reasoning,
-            calls=tuple(CallRecord(**asdict(call)) for call in turn.calls),
-            observations=tuple(_observation_record(o) for o in turn.observations),
-            flushed=tuple(receipt.as_dict() for receipt in turn.flushed),
-            events=tuple(dump_event(event) for event in self.ledger.events[turn.first_event :]),
-            tokens_after=self.ledger.tokens,
-            model_seconds=turn.model_seconds,
-            seconds=time.perf_counter() - turn.started,
-        )
+        record = turn.record(self.ledger)
         self.turns.append(record)
         return record
 
@@ -269,8 +298,23 @@ class Session:
         """Tokens the policy may write and still leave room for what the engine must answer."""
         return self.room - TAIL_TOKENS - self.profile.max_calls * CALL_TOKENS
 
+    @property
+    def _past_hard(self) -> str:
+        """Names of the tools that are accepted past the hard limit, as a phrase."""
+        names = [tool.name for tool in self.tools if tool.past_hard]
+        return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
     def _live_tokens(self) -> dict[str, int]:
         return {b.handle: b.tokens for b in self.ledger.live if b.kind is BlockKind.CHUNK and b.handle}
+
+    @property
+    def _flush_pays(self) -> bool:
+        """Whether the batch, if there is one, is due by its own rule."""
+        if self.batch is None or not self.batch.handles:
+            return False
+        done = len(self.turns) + 1
+        computed = self._cached[-1].seq if self._cached else -1
+        return self.batch.due(self.ledger, turns=turns_expected(done, self.request.turns - done), computed=computed)
 
     def _flush(self, turn: Turn) -> None:
         if self.batch is not None and self.batch.handles:
@@ -288,7 +332,7 @@ class Session:
         kept = [block for block in self.ledger.live if block.seq <= last]
         common = 0
         for old, new in zip(self._cached, kept, strict=False):
-            if old.seq != new.seq:
+            if old is not new:  # another block, or this one without its words
                 break
             common += 1
         return sum(block.tokens for block in kept[common:])
@@ -305,15 +349,3 @@ def _plain_name(name: str) -> str:
 
 def _argument_text(arguments: Any) -> str:
     return valid_unicode(arguments if isinstance(arguments, str) else canonical_arguments(arguments))
-
-
-def _observation_record(observation: Observation) -> ObservationRecord:
-    return ObservationRecord(
-        call_id=observation.call.id,
-        tool=observation.call.name,
-        outcome=str(observation.outcome),
-        message=observation.message,
-        shown=observation.shown,
-        repeats=observation.repeats,
-        receipt=observation.receipt.as_dict() if observation.receipt else None,
-    )

@@ -13,6 +13,10 @@ def valid_unicode(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+_REMEMBERED = 8_192
+"""Texts whose count is kept: about 10 MB of passages."""
+
+
 class O200kCounter:
     """Counts in o200k_base, the base vocabulary of gpt-oss and Context-1.
 
@@ -26,9 +30,14 @@ class O200kCounter:
         import bpe_openai
 
         self._encoding: Any = bpe_openai.get_encoding("o200k_base")
+        # A passage is counted when it is sized, framed and shown, and again whenever a query finds it.
+        self._remembered = lru_cache(_REMEMBERED)(self._count)
 
     def count(self, text: str) -> int:
         """Number of o200k_base tokens; text that looks like a special token counts as plain text."""
+        return self._remembered(text)
+
+    def _count(self, text: str) -> int:
         try:
             return len(self._encoding.encode_ordinary(text))
         except UnicodeEncodeError:

@@ -24,6 +24,7 @@ from thresher.context import (
     Evidence,
     Ledger,
     LedgerEvent,
+    Renderer,
     Role,
     TokenCounter,
 )
@@ -58,10 +59,30 @@ class ObservationRecord(_Record):
     receipt: dict[str, Any] | None = None
 
 
+class SampledRecord(_Record):
+    """What the model sampled, token by token. The prompt's ids come out of `replay` with the policy's renderer."""
+
+    output_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    model: str = ""
+    weights: str = ""
+
+
+class UsageRecord(_Record):
+    """What the model server counted: tokens, those found in its prefix cache, and retries."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    retries: int = 0
+
+
 class TurnRecord(_Record):
     """One model call with its calls and observations.
 
-    `flushed` are receipts of batched edits applied during it; `events` what it did to the ledger, in order.
+    `flushed` are receipts of edits that the engine applied during it: batched prunes, and what the strategy took out;
+    `events` what it did to the ledger, in order. `sampled` and `usage` are those of the model, where the policy has
+    one; `faults` what was wrong with its reply and was repaired or dropped.
     """
 
     index: int
@@ -75,10 +96,16 @@ class TurnRecord(_Record):
     tokens_after: int = 0
     model_seconds: float = 0.0
     seconds: float = 0.0
+    sampled: SampledRecord | None = None
+    usage: UsageRecord | None = None
+    faults: tuple[str, ...] = ()
 
 
 class Trajectory(_Record):
-    """A whole search, replayable. `opening` are the ledger events before the first turn."""
+    """A whole search, replayable. `opening` are the ledger events before the first turn.
+
+    `subagents` are the searches of its sub-agents, or its rollouts, each replayable by itself.
+    """
 
     version: int = 1
     id: str
@@ -96,6 +123,8 @@ class Trajectory(_Record):
     sufficient: bool | None = None
     justification: str | None = None
     error: str | None = None
+    strategy: str = "prune"
+    subagents: tuple[Trajectory, ...] = ()
 
     @property
     def pruned(self) -> tuple[str, ...]:
@@ -140,6 +169,8 @@ def dump_event(event: LedgerEvent) -> dict[str, Any]:
         data["seen_before"] = True
     if draft.evidence_ids:
         data["evidence_ids"] = list(draft.evidence_ids)
+    if draft.ids:
+        data["ids"] = list(draft.ids)
     return data
 
 
@@ -166,18 +197,21 @@ def load_event(data: Mapping[str, Any], evidence: Mapping[str, Evidence]) -> Led
             call=Call(**call) if call else None,
             header=header,
             evidence_ids=tuple(data.get("evidence_ids", ())),
+            ids=tuple(data.get("ids", ())),
         )
     )
 
 
-def replay(trajectory: Trajectory, counter: TokenCounter) -> Ledger:
+def replay(trajectory: Trajectory, counter: TokenCounter, renderer: Renderer | None = None) -> Ledger:
     """Rebuild the ledger of a recorded search and check the prompt of every turn against its digest.
+
+    `renderer` must be the one it was recorded with: that of the policy, or of the profile (`ChatRenderer(frame)`).
 
     Raises:
         ReplayMismatch: a prompt came out different; the message names the turn.
     """
     evidence = {record.id: record for record in trajectory.evidence}
-    ledger = Ledger(counter)
+    ledger = Ledger(counter, renderer)
     for event in trajectory.opening:
         ledger.apply(load_event(event, evidence))
     for turn in trajectory.turns:

@@ -20,7 +20,7 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a user has configured must not reach fixtures of a wider scope than a test either.
 for _name in list(os.environ):
-    if _name.startswith("THRESHER_") and not _name.startswith("THRESHER_TEST_"):
+    if _name.startswith(("THRESHER_", "OPENAI_")) and not _name.startswith("THRESHER_TEST_"):
         del os.environ[_name]
 
 # A busy machine is no failure, and no fixture here keeps what an example did.
@@ -80,7 +80,7 @@ def processes(marks: tuple[bytes, ...]) -> list[str]:
 def thresher_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty THRESHER_HOME, so that no test sees or touches the user's own, nor the user's settings."""
     for variable in list(os.environ):
-        if variable.startswith("THRESHER_") and not variable.startswith("THRESHER_TEST_"):
+        if variable.startswith(("THRESHER_", "OPENAI_")) and not variable.startswith("THRESHER_TEST_"):
             monkeypatch.delenv(variable)
     home = tmp_path / "thresher-home"
     monkeypatch.setenv("THRESHER_HOME", str(home))

@@ -60,3 +60,26 @@ def test_ingestion_of_real_text(texts: Path) -> None:
     measured = json.loads(run("pipeline.py", "wordllama", texts, 30).splitlines()[-1])
     assert measured["chunks"] >= 30
     assert 0 < measured["share"] < 10
+
+
+def test_timing_of_edits(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THRESHER_HOME", str(tmp_path / "home"))
+    questions = [
+        {"id": str(number), "question": question, "answers": ["x"], "gold_ids": [], "type": "test", "source": "test"}
+        for number, question in enumerate(["Who founded the maker of the engine?", "Where is the harbour?"])
+    ]
+    (texts / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in questions), encoding="utf-8")
+    written = tmp_path / "edits.json"
+    table = run("edits.py", texts, "--limit", 2, "--json", written)
+    figures = json.loads(written.read_text())
+    assert figures["searches"] == 2
+    timings = figures["timings"]
+    assert timings.keys() == {
+        "immediate", "threshold 1,024", "threshold 4,096", "priced", "priced, end foreseen", "when forced",
+    }  # fmt: skip
+    for timing in timings.values():
+        assert timing["computed"] > timing["again"] >= 0
+        assert timing["read"] > 0, "a prompt extends the one before it"
+        assert timing["computed"] <= timings["immediate"]["computed"]
+        assert timing["peak"] >= timings["immediate"]["peak"]
+    assert "| priced |" in table

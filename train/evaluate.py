@@ -1,5 +1,8 @@
 """Evaluation: every query of a set through the engine, and beside it one plain search on the same index.
 
+`evaluate` scores one way to search, `compare` several ways side by side: the same questions, index and policy, with
+another strategy or number of rollouts each.
+
 A set is a folder with `queries.jsonl` and either `corpus.jsonl`, whose records are the documents, or `docs/`, a folder
 of files; the gold ids of the latter are file paths relative to it. The corpus is ingested once into a collection under
 `THRESHER_HOME/eval/` and reused until it or the embedder changes.
@@ -11,27 +14,33 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thresher.corpus.documents import Status
 from thresher.corpus.paths import home
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
+from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.requests import Effort, SearchRequest, SearchResult
-from thresher.train.report import EvalReport, QueryResult, SystemResult
+from thresher.train.report import Comparison, EvalReport, QueryResult, SystemResult
 from thresher.train.tasks import Task, TaskError, load_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from thresher.corpus.collection import Collection
     from thresher.corpus.ingestion.progress import Progress
     from thresher.corpus.ingestion.report import IngestReport
-    from thresher.engine.search import SearchEngine
+    from thresher.engine.search import PolicyFactory, SearchEngine
 
+ANY_QUESTION = "?"
+"""Stands in a request that only says how to search."""
+
+OpenPolicy = Callable[[], "AbstractAsyncContextManager[PolicyFactory]"]
 OnQuery = Callable[[int, int, Task], None]
 """Called before each query with its number from 0, the number of queries, and the task."""
 
@@ -51,8 +60,45 @@ def evaluate(
 ) -> EvalReport:
     """Score a policy on a set, against one hybrid search (effort `minimal`) with the same `max_results`.
 
-    Both rank as `ranking` says. Queries run one after the other in file order. A query that fails is scored as having
-    found nothing.
+    Raises as `compare` does.
+    """
+    [report] = compare(
+        directory,
+        {"": SearchRequest(ANY_QUESTION, effort=effort, max_results=max_results)},
+        policy=policy,
+        split=split,
+        limit=limit,
+        embedder=embedder,
+        ranking=ranking,
+        on_ingest=on_ingest,
+        on_query=on_query,
+    ).reports
+    return report
+
+
+def compare(
+    directory: Path,
+    ways: Mapping[str, SearchRequest],
+    *,
+    policy: str = "builtin",
+    open_policy: OpenPolicy | None = None,
+    profile: Profile = DEFAULT,
+    split: str | None = None,
+    limit: int | None = None,
+    embedder: str = "minilm",
+    ranking: Ranking = PLAIN,
+    on_ingest: Callable[[Progress], None] | None = None,
+    on_query: OnQuery | None = None,
+) -> Comparison:
+    """Score several ways to search with one policy on a set, each against the same one hybrid search.
+
+    All rank as `ranking` says. Queries run one after the other in file order, each in every way before the next. A
+    query that fails is scored as having found nothing.
+
+    Args:
+        ways: requests by the name of the way; each question takes the place of their query.
+        policy: what makes policies, if `open_policy` does not, and what reports call it.
+        open_policy: gives what makes policies, for as long as the evaluation takes.
 
     Raises:
         TaskError: the folder is not a set, or has no such split.
@@ -65,24 +111,37 @@ def evaluate(
     started = time.perf_counter()
     with prepared_collection(directory, embedder, on_ingest=on_ingest) as collection:
         prepared = time.perf_counter() - started
-        run = _Run(
-            SearchEngine(collection, policy, ranking=ranking), effort, max_results, _gold_names(directory, collection)
-        )
-        queries = asyncio.run(_run_all(run, tasks, on_query))
+        names = _gold_names(directory, collection)
+
+        async def run_all() -> dict[str, tuple[QueryResult, ...]]:
+            async with open_policy() if open_policy else nullcontext(policy) as made:
+                engine = SearchEngine(collection, made, profile=profile, ranking=ranking)
+                return await _run_all(_Run(engine, ways, names), tasks, on_query)
+
+        results = asyncio.run(run_all())
         stats = collection.stats()
-    return EvalReport(
-        dataset=directory.resolve().name,
-        policy=policy,
-        effort=str(effort),
-        split=split,
-        embedder=embedder,
-        max_results=max_results,
-        ranking=ranking.describe(),
-        documents=stats.documents,
-        chunks=stats.chunks,
-        prepare_seconds=prepared,
-        seconds=time.perf_counter() - started - prepared,
-        queries=queries,
+    seconds = time.perf_counter() - started - prepared
+    return Comparison(
+        {
+            name: EvalReport(
+                dataset=directory.resolve().name,
+                policy=policy,
+                effort=str(request.effort),
+                split=split,
+                embedder=embedder,
+                max_results=request.max_results,
+                ranking=ranking.describe(),
+                documents=stats.documents,
+                chunks=stats.chunks,
+                prepare_seconds=prepared,
+                seconds=seconds,
+                queries=results[name],
+                strategy=str(request.strategy),
+                rollouts=request.rollouts,
+                swarm=request.swarm,
+            )
+            for name, request in ways.items()
+        }
     )
 
 
@@ -136,26 +195,32 @@ def collection_name(name: str, digest: str, embedder: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Run:
     engine: SearchEngine
-    effort: Effort
-    max_results: int
+    ways: Mapping[str, SearchRequest]
     gold_names: dict[str, str]
 
 
-async def _run_all(run: _Run, tasks: Sequence[Task], on_query: OnQuery | None) -> tuple[QueryResult, ...]:
+async def _run_all(run: _Run, tasks: Sequence[Task], on_query: OnQuery | None) -> dict[str, tuple[QueryResult, ...]]:
     """One query after the other, so that the seconds of one are not those of its neighbours."""
-    results = []
+    results: dict[str, list[QueryResult]] = {name: [] for name in run.ways}
     for number, task in enumerate(tasks):
         if on_query is not None:
             on_query(number, len(tasks), task)
-        single = await _search(run, task, Effort.MINIMAL)
-        results.append(QueryResult(task, agent=await _search(run, task, run.effort), single=single))
-    return tuple(results)
+        singles: dict[int, SystemResult] = {}
+        for name, request in run.ways.items():
+            size = request.max_results
+            if size not in singles:
+                singles[size] = await _search(
+                    run, task, SearchRequest(ANY_QUESTION, effort=Effort.MINIMAL, max_results=size)
+                )
+            agent = await _search(run, task, request)
+            results[name].append(QueryResult(task, agent=agent, single=singles[size]))
+    return {name: tuple(queries) for name, queries in results.items()}
 
 
-async def _search(run: _Run, task: Task, effort: Effort) -> SystemResult:
+async def _search(run: _Run, task: Task, request: SearchRequest) -> SystemResult:
     started = time.perf_counter()
     try:
-        result = await run.engine.search(SearchRequest(task.question, effort=effort, max_results=run.max_results))
+        result = await run.engine.search(replace(request, query=task.question))
     except Exception as error:  # whatever it is, it belongs to this query and is counted
         return SystemResult(error=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - started)
     return _observed(result, run.gold_names, time.perf_counter() - started)
@@ -181,6 +246,11 @@ def _observed(result: SearchResult, gold_names: dict[str, str], seconds: float) 
         searches=result.usage.searches,
         calls=result.usage.calls,
         peak_context_tokens=result.usage.peak_context_tokens,
+        prompt_tokens=result.usage.prompt_tokens,
+        completion_tokens=result.usage.completion_tokens,
+        reprefill_tokens=result.usage.reprefill_tokens,
+        recoveries=result.usage.recoveries,
+        answer=None if result.answer is None else result.answer.text,
         seconds=seconds,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ class SystemResult:
         returned: document of each returned passage, in order; `texts` are the passages themselves.
         shown: document of each passage ever shown to the policy.
         pruned: document of each passage that was pruned at the end.
+        reprefill_tokens: tokens that edits made a prefix cache compute again.
+        answer: what it answered in words; None if it was not asked to, or abstained.
         error: why it failed; None if it did not.
     """
 
@@ -46,6 +48,11 @@ class SystemResult:
     searches: int = 0
     calls: int = 0
     peak_context_tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reprefill_tokens: int = 0
+    recoveries: int = 0
+    answer: str | None = None
     seconds: float = 0.0
 
 
@@ -65,6 +72,8 @@ class Summary:
     Attributes:
         recall_5, recall_10, all_gold_10, precision, trajectory_recall: over queries with gold, by document id.
         answer_found: over queries with gold and answers: one of the answers occurs in a returned passage.
+        answer_right: over queries with gold and answers: one of the answers occurs in the words it answered; None if
+            no query was answered in words.
         prune_accuracy: over all pruned passages of queries with gold.
         abstained_without_gold, abstained_with_gold: queries on which the system said `sufficient=false`.
         failed: queries that failed; they count as having found nothing.
@@ -75,6 +84,7 @@ class Summary:
     all_gold_10: float | None
     precision: float | None
     answer_found: float | None
+    answer_right: float | None
     trajectory_recall: float | None
     prune_accuracy: float | None
     pruned: int
@@ -82,6 +92,10 @@ class Summary:
     searches: float | None
     calls: float | None
     peak_context_tokens: float | None
+    prompt_tokens: float | None
+    completion_tokens: float | None
+    reprefill_tokens: float | None
+    recoveries: int
     seconds_median: float | None
     seconds_p95: float | None
     abstained_without_gold: int
@@ -106,6 +120,9 @@ class EvalReport:
     seconds: float
     queries: tuple[QueryResult, ...]
     ranking: str = RRF
+    strategy: str = "prune"
+    rollouts: int = 1
+    swarm: bool = False
 
     @property
     def with_gold(self) -> tuple[QueryResult, ...]:
@@ -153,6 +170,9 @@ class EvalReport:
             "embedder": self.embedder,
             "max_results": self.max_results,
             **({} if self.ranking == RRF else {"ranking": self.ranking}),
+            "strategy": self.strategy,
+            "rollouts": self.rollouts,
+            "swarm": self.swarm,
             "documents": self.documents,
             "chunks": self.chunks,
             "prepare_seconds": round(self.prepare_seconds, 3),
@@ -165,6 +185,37 @@ class EvalReport:
                 {"id": query_id, "system": system, "error": error} for query_id, system, error in self.failures
             ],
             "rows": [_row(query) for query in self.queries],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Several ways to search, on the same questions and index. `ways`: a report for each, by the name of the way."""
+
+    ways: Mapping[str, EvalReport]
+
+    @property
+    def reports(self) -> tuple[EvalReport, ...]:
+        """The reports, in the order of the ways."""
+        return tuple(self.ways.values())
+
+    def difference(self, name: str) -> Interval | None:
+        """recall@10 of a way minus that of the first one, with its paired bootstrap interval."""
+        ours, first = self.ways[name].with_gold, self.reports[0].with_gold
+        return paired_bootstrap(
+            [recall_at(query.agent.returned, query.task.gold_ids, 10) for query in ours],
+            [recall_at(query.agent.returned, query.task.gold_ids, 10) for query in first],
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data: the report of each way, and how far its recall@10 is from that of the first."""
+        differences = {name: self.difference(name) for name in list(self.ways)[1:]}
+        return {
+            "object": "comparison",
+            "ways": {name: report.as_dict() for name, report in self.ways.items()},
+            "recall_10_differences": {
+                name: None if interval is None else asdict(interval) for name, interval in differences.items()
+            },
         }
 
 
@@ -181,6 +232,7 @@ def summarise(queries: Sequence[QueryResult], pick: Callable[[QueryResult], Syst
         all_gold_10=mean(all_gold_at(result.returned, task.gold_ids, 10) for task, result in answerable),
         precision=mean(precision(result.returned, task.gold_ids) for task, result in answerable),
         answer_found=mean(answer_in_text(task.answers, result.texts) for task, result in answerable if task.answers),
+        answer_right=_answer_right(answerable),
         trajectory_recall=mean(recall(result.shown, task.gold_ids) for task, result in answerable),
         prune_accuracy=prune_accuracy(pruned),
         pruned=len(pruned),
@@ -188,6 +240,10 @@ def summarise(queries: Sequence[QueryResult], pick: Callable[[QueryResult], Syst
         searches=mean(result.searches for result in every),
         calls=mean(result.calls for result in every),
         peak_context_tokens=mean(result.peak_context_tokens for result in every),
+        prompt_tokens=mean(result.prompt_tokens for result in every),
+        completion_tokens=mean(result.completion_tokens for result in every),
+        reprefill_tokens=mean(result.reprefill_tokens for result in every),
+        recoveries=sum(result.recoveries for result in every),
         seconds_median=percentile(seconds, 50),
         seconds_p95=percentile(seconds, 95),
         abstained_without_gold=sum(result.sufficient is False for result in unanswerable),
@@ -195,6 +251,13 @@ def summarise(queries: Sequence[QueryResult], pick: Callable[[QueryResult], Syst
         failed=sum(result.error is not None for result in every),
         stop_reasons=dict(sorted(Counter(result.stop_reason for result in every).items())),
     )
+
+
+def _answer_right(answerable: Sequence[tuple[Task, SystemResult]]) -> float | None:
+    asked = [(task, result.answer) for task, result in answerable if task.answers]
+    if all(answer is None for _, answer in asked):
+        return None
+    return mean(answer is not None and answer_in_text(task.answers, [answer]) for task, answer in asked)
 
 
 def _row(query: QueryResult) -> dict[str, Any]:
@@ -205,6 +268,7 @@ def _row(query: QueryResult) -> dict[str, Any]:
             "returned": list(dict.fromkeys(result.returned)),
             "recall_10": recall_at(result.returned, task.gold_ids, 10) if task.answerable else None,
             "answer_found": answer_in_text(task.answers, result.texts) if task.answers else None,
+            "answer": result.answer,
             "sufficient": result.sufficient,
             "stop_reason": result.stop_reason,
             "turns": result.turns,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from thresher.api.cli.console import human_bytes
+from thresher.api.cli.model_check import check_policy
 
 if TYPE_CHECKING:
     from thresher.api.config import Resolved, Settings
@@ -34,7 +35,7 @@ def _checks(resolved: Resolved) -> list[tuple[str, Callable[[], str]]]:
         ("reading", lambda: _reading(settings)),
         ("dense index", lambda: _dense_index(settings)),
         ("ranking", lambda: _ranking(settings)),
-        ("policy", lambda: _policy(settings.policy)),
+        ("policy", lambda: check_policy(resolved)),
         ("server address", lambda: _address(resolved)),
         ("collections", lambda: _collections(settings)),
     ]
@@ -130,13 +131,6 @@ def _ranking(settings: Settings) -> str:
     if ranking.reranker is not None:
         ranking.reranker.scores("Does this reranker answer?", ["It does.", "It does not."])
     return ranking.describe()
-
-
-def _policy(name: str) -> str:
-    from thresher.engine.policies import make_policy
-
-    make_policy(name)
-    return name
 
 
 def _address(resolved: Resolved) -> str:

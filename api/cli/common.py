@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +13,12 @@ import typer
 if TYPE_CHECKING:
     from thresher.api.config import Settings
     from thresher.api.opening import Opener
+    from thresher.api.policies import PolicyChoice
 
 CollectionOption = Annotated[
     str | None, typer.Option("--collection", "-c", metavar="NAME", help="Collection to use (default: default).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-EffortOption = Annotated[
-    str | None, typer.Option("--effort", metavar="EFFORT", help="minimal (one search), low, medium or high.")
-]
-PolicyOption = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="What decides the next turn.")]
 EmbedderOption = Annotated[
     str | None,
     typer.Option("--embedder", metavar="SPEC", help="minilm, wordllama, st:NAME_OR_PATH or openai:MODEL@BASE_URL."),
@@ -26,16 +26,89 @@ EmbedderOption = Annotated[
 ChunkerOption = Annotated[
     str | None, typer.Option("--chunker", metavar="SPEC", help="structure-1, or structure-1:TOKENS for other sizes.")
 ]
-FusionOption = Annotated[
-    str | None, typer.Option("--fusion", metavar="HOW", help="Fuse by rrf (default), tuned or convex:ALPHA.")
-]
-NearDuplicatesOption = Annotated[
-    str | None, typer.Option("--near-duplicates", metavar="on|off|SHARE", help="Collapse passages that say the same.")
-]
-RerankerOption = Annotated[
-    str | None,
-    typer.Option("--reranker", metavar="SPEC", help="st:NAME_OR_PATH, pylate:NAME_OR_PATH or endpoint:MODEL@URL."),
-]
+
+_HOW_TO_SEARCH: Mapping[str, Any] = {
+    "effort": Annotated[
+        str | None, typer.Option("--effort", metavar="EFFORT", help="minimal (one search), low, medium or high.")
+    ],
+    "policy": Annotated[
+        str | None,
+        typer.Option("--policy", metavar="SPEC", help="What decides: builtin, chat:MODEL, tokens:MODEL or hf:PATH."),
+    ],
+    "model_url": Annotated[
+        str | None, typer.Option("--model-url", metavar="URL", help="The model's server, as http://localhost:8000/v1.")
+    ],
+    "profile": Annotated[
+        str | None, typer.Option("--profile", metavar="NAME", help="Words and limits: thresher or context1.")
+    ],
+    "strategy": Annotated[
+        str | None,
+        typer.Option(
+            "--strategy", metavar="HOW", help="Keep the context small by prune, fold, mask-old, discard-all or none."
+        ),
+    ],
+    "rollouts": Annotated[
+        int | None, typer.Option("--rollouts", metavar="N", help="Search N times, 1 to 16, and fuse the results.")
+    ],
+    "swarm": Annotated[bool | None, typer.Option("--swarm/--no-swarm", help="Hand sub-questions to sub-agents.")],
+    "answer": Annotated[
+        bool | None, typer.Option("--answer/--no-answer", help="Write an answer whose citations are checked.")
+    ],
+    "max_results": Annotated[int | None, typer.Option("--max-results", help="Passages at most, 1 to 100.")],
+}
+_HOW_TO_RANK: Mapping[str, Any] = {
+    "fusion": Annotated[
+        str | None, typer.Option("--fusion", metavar="HOW", help="Fuse by rrf (default), tuned or convex:ALPHA.")
+    ],
+    "near_duplicates": Annotated[
+        str | None,
+        typer.Option("--near-duplicates", metavar="on|off|SHARE", help="Collapse passages that say the same."),
+    ],
+    "reranker": Annotated[
+        str | None,
+        typer.Option("--reranker", metavar="SPEC", help="st:NAME_OR_PATH, pylate:NAME_OR_PATH or endpoint:MODEL@URL."),
+    ],
+}
+SEARCH_FLAGS: Mapping[str, Any] = {**_HOW_TO_SEARCH, **_HOW_TO_RANK}
+"""Flags of every command that searches, by the setting that each of them sets."""
+
+Flags = dict[str, Any]
+"""What the flags of `with_flags` were given as, by setting; None where one was not given."""
+
+
+def with_flags(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command flags of `SEARCH_FLAGS` (without `names`: all of them), so that they are declared once.
+
+    The command has a parameter `flags: Flags` where they belong.
+    """
+    chosen = {name: SEARCH_FLAGS[name] for name in names or SEARCH_FLAGS}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = []
+        for parameter in own:
+            if parameter.name == "flags":
+                parameters += [
+                    inspect.Parameter(name, parameter.kind, default=None, annotation=annotation)
+                    for name, annotation in chosen.items()
+                ]
+            else:
+                parameters.append(parameter)
+
+        @functools.wraps(command)
+        def run(**arguments: Any) -> None:
+            flags = {name: arguments.pop(name) for name in chosen}
+            command(**arguments, flags=flags)
+
+        del run.__wrapped__  # typer looks through it, at the annotations of the command proper
+        signature = inspect.Signature(parameters)
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
 NameArgument = Annotated[str | None, typer.Argument(metavar="[COLLECTION]", help="The same as -c.", show_default=False)]
 
 
@@ -76,6 +149,13 @@ def absolute_spec(spec: str) -> str:
     import os
 
     kind, colon, place = spec.partition(":")
-    if kind in ("st", "pylate") and colon and os.path.isdir(os.path.expanduser(place)):
+    if kind in ("st", "pylate", "hf") and colon and os.path.isdir(os.path.expanduser(place)):
         return f"{kind}:{os.path.realpath(os.path.expanduser(place))}"
     return spec
+
+
+def absolute_policy(choice: PolicyChoice) -> PolicyChoice:
+    """The same policy, with the folder that it may name (`hf:./model`) told so that it means the same elsewhere."""
+    from dataclasses import replace
+
+    return replace(choice, spec=absolute_spec(choice.spec))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.api.cli.common import EffortOption, EmbedderOption, JsonOption, PolicyOption, settings
+from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags
 from thresher.api.cli.console import clean, note, out, plural
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
+@with_flags("effort", "policy", "model_url", "profile", "strategy", "rollouts", "swarm", "answer")
 def demo(
     ctx: typer.Context,
+    flags: Flags,
     question: Annotated[str | None, typer.Argument(help="A question of your own about the sample corpus.")] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the index as collection `demo` instead of a temporary one.")
     ] = False,
-    effort: EffortOption = None,
     embedder: EmbedderOption = None,
-    policy: PolicyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Index the sample corpus and answer a question.
@@ -47,11 +47,9 @@ def demo(
     from thresher.corpus.embedders import load_embedder
     from thresher.corpus.ingestion.sync import sync
     from thresher.corpus.paths import collection_path
-    from thresher.engine.requests import SearchRequest
-    from thresher.engine.search import SearchEngine
     from thresher.train.tasks import load_tasks
 
-    chosen = settings(ctx, effort=effort, embedder=embedder, policy=policy)
+    chosen = settings(ctx, embedder=embedder, **flags)
     with ExitStack() as stack:
         sample = stack.enter_context(as_file(files("thresher.corpus") / "sample"))
         task = None if question else _sample_task(load_tasks(sample / "queries.jsonl"))
@@ -68,10 +66,12 @@ def demo(
             f"sample corpus: {plural(stats.documents, 'document')} in {plural(stats.chunks, 'passage')} "
             f"({report.seconds:.1f} s)"
         )
-        request = SearchRequest(text, effort=chosen.effort, max_results=5)
-        result = run_search(SearchEngine(collection, chosen.policy), request, save=chosen.save_traces)
+        request = chosen.search_request(text, max_results=5)
+        policy, key = chosen.policy_choice(), chosen.model_api_key
+        result = run_search(collection, policy, request, key=key, save=chosen.save_traces)
     response = search_response(result, include_trace=True)
-    show_response(response, with_trace=True, as_json=json, saved=chosen.save_traces, brief=True)
+    saved, prices = chosen.save_traces, chosen.prices()
+    show_response(response, with_trace=True, as_json=json, prices=prices, saved=saved, brief=True)
     if task is not None and not json:
         _compare(task, {item.document_id for item in result.results})
     raise typer.Exit(exit_code(result))

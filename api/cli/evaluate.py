@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.api.cli.common import (
-    EffortOption,
-    EmbedderOption,
-    FusionOption,
-    JsonOption,
-    NearDuplicatesOption,
-    PolicyOption,
-    RerankerOption,
-    settings,
-)
+from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags
 from thresher.api.cli.console import ExitCode, emit, out, plural, table, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thresher.train.report import EvalReport
+    from thresher.api.config import Settings
+    from thresher.engine.requests import SearchRequest
+    from thresher.train.metrics import Interval
+    from thresher.train.report import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -30,18 +24,19 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
 
 
+@with_flags()
 def evaluate(
     ctx: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with corpus.jsonl and queries.jsonl.")],
-    policy: PolicyOption = None,
-    effort: EffortOption = None,
+    flags: Flags,
+    compare: Annotated[
+        str | None,
+        typer.Option("--compare", metavar="HOW,HOW,…", help="Score these strategies side by side; all: every one."),
+    ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Only the queries of this split.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N queries.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Size of the context in tokens.")] = None,
     embedder: EmbedderOption = None,
-    max_results: Annotated[int | None, typer.Option("--max-results", help="Passages each system returns.")] = None,
-    fusion: FusionOption = None,
-    near_duplicates: NearDuplicatesOption = None,
-    reranker: RerankerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Score a policy on a set of questions.
@@ -51,72 +46,98 @@ def evaluate(
     Exit status: 3 if a query failed.
     """
     from thresher.api.cli.progress import progress_bar
-    from thresher.train.evaluate import evaluate as run
+    from thresher.api.policies import open_policy
+    from thresher.train.evaluate import compare as run
 
-    chosen = settings(
-        ctx,
-        policy=policy,
-        effort=effort,
-        embedder=embedder,
-        max_results=max_results,
-        fusion=fusion,
-        near_duplicates=near_duplicates,
-        reranker=reranker,
-    )
+    chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **flags)
+    choice = chosen.policy_choice()
     with progress_bar() as bar:
-        report = run(
+        comparison = run(
             directory,
+            _ways(chosen, compare),
             policy=chosen.policy,
-            effort=chosen.effort,
+            open_policy=lambda: open_policy(choice, chosen.model_api_key),
+            profile=choice.engine_profile(choice.make(chosen.model_api_key)),
             split=split,
             limit=limit,
             embedder=chosen.embedder,
-            max_results=chosen.max_results,
             ranking=chosen.ranking(),
             on_ingest=bar.on_ingest,
             on_query=bar.on_query,
         )
     if json:
-        emit(report.as_dict())
+        emit(comparison.as_dict() if compare else comparison.reports[0].as_dict())
     else:
-        _print(out(), report)
-    if report.failures:
+        _print(out(), comparison)
+    if any(report.failures for report in comparison.reports):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _print(console: Console, report: EvalReport) -> None:
-    agent, single = report.agent, report.single
+def _ways(chosen: Settings, compare: str | None) -> dict[str, SearchRequest]:
+    """How to search, by what the table calls it: as the settings say, or with each of the strategies compared.
+
+    Raises:
+        UsageError: there is no such strategy.
+    """
+    from thresher.api.errors import UsageError
+    from thresher.engine.requests import Strategy
+    from thresher.train.evaluate import ANY_QUESTION
+
+    if compare is None:
+        return {f"{chosen.policy} ({chosen.effort})": chosen.search_request(ANY_QUESTION)}
+    known = [str(strategy) for strategy in Strategy]
+    names = known if compare == "all" else [name.strip() for name in compare.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"--compare: there is no strategy {unknown[0]!r}; choose from {', '.join(known)}, or all")
+    return {name: chosen.search_request(ANY_QUESTION, strategy=Strategy(name)) for name in names}
+
+
+def _print(console: Console, comparison: Comparison) -> None:
+    report = comparison.reports[0]
     gold = len(report.with_gold)
     without = len(report.queries) - gold
     title = report.dataset if report.split is None else f"{report.dataset} ({report.split})"
+    policy = f"; policy {report.policy} ({report.effort})" if len(comparison.ways) > 1 else ""
     console.print(
         f"{title}: {plural(len(report.queries), 'question')}, {gold:,} with gold; "
         f"{plural(report.documents, 'document')}, {plural(report.chunks, 'chunk')}, "
-        f"embedder {report.embedder}; at most {report.max_results} results",
+        f"embedder {report.embedder}; at most {report.max_results} results{policy}",
         style="bold",
     )
-    ours = f"{report.policy} ({report.effort})"
-    listing = table("", "one search", ours, right=("one search", ours))
+    systems = {"one search": report.single, **{name: report.agent for name, report in comparison.ways.items()}}
+    listing = table("", *systems, right=tuple(systems))
     for label, name, form in _ROWS:
-        listing.add_row(label, form(getattr(single, name)), form(getattr(agent, name)))
+        values = [getattr(system, name) for system in systems.values()]
+        if name not in _IF_ANY or any(values):
+            listing.add_row(label, *map(form, values))
     if without:
-        said = [f"{system.abstained_without_gold} of {without}" for system in (single, agent)]
+        said = [f"{system.abstained_without_gold} of {without}" for system in systems.values()]
         listing.add_row("said insufficient, no gold", *said)
     if gold:
-        said = [f"{system.abstained_with_gold} of {gold}" for system in (single, agent)]
+        said = [f"{system.abstained_with_gold} of {gold}" for system in systems.values()]
         listing.add_row("said insufficient, gold", *said)
-    listing.add_row("failed", str(single.failed), str(agent.failed))
+    listing.add_row("failed", *[str(system.failed) for system in systems.values()])
     console.print(listing)
-    difference = report.difference
+    for name, way in comparison.ways.items():
+        who = report.policy if len(comparison.ways) == 1 else name
+        _print_difference(console, f"{who} minus one search", way.difference)
+    for name in list(comparison.ways)[1:]:
+        _print_difference(console, f"{name} minus {next(iter(comparison.ways))}", comparison.difference(name))
+    for name, way in comparison.ways.items():
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in way.agent.stop_reasons.items())
+        console.print(f"{'' if len(comparison.ways) == 1 else f'{name} '}ended by: {reasons}", style="dim")
+    console.print(f"{report.seconds:.0f} s, index {report.prepare_seconds:.0f} s", style="dim")
+    for way in comparison.reports:
+        for query_id, system, error in way.failures:
+            warn(f"{query_id} failed ({system}): {error}")
+
+
+def _print_difference(console: Console, what: str, difference: Interval | None) -> None:
     if difference is not None:
         console.print(
-            f"recall@10, {report.policy} minus one search: {100 * difference.mean:+.1f} points "
+            f"recall@10, {what}: {100 * difference.mean:+.1f} points "
             f"(95 % interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, paired bootstrap)"
         )
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in agent.stop_reasons.items())
-    console.print(f"ended by: {reasons}; {report.seconds:.0f} s, index {report.prepare_seconds:.0f} s", style="dim")
-    for query_id, system, error in report.failures:
-        warn(f"{query_id} failed ({system}): {error}")
 
 
 def _percent(value: float | None) -> str:
@@ -141,12 +162,19 @@ _ROWS = (
     ("all gold@10", "all_gold_10", _percent),
     ("precision", "precision", _percent),
     ("answer found", "answer_found", _percent),
+    ("answer right", "answer_right", _percent),
     ("trajectory recall", "trajectory_recall", _percent),
     ("prune accuracy", "prune_accuracy", _percent),
     ("passages pruned", "pruned", _count),
     ("turns", "turns", _number),
     ("searches", "searches", _number),
     ("peak context tokens", "peak_context_tokens", _count),
+    ("prompt tokens, all turns", "prompt_tokens", _count),
+    ("tokens written", "completion_tokens", _count),
+    ("tokens prefilled again", "reprefill_tokens", _count),
+    ("recoveries", "recoveries", _count),
     ("seconds a query, median", "seconds_median", _seconds),
     ("seconds a query, p95", "seconds_p95", _seconds),
 )
+_IF_ANY = frozenset({"answer_right", "recoveries"})
+"""Rows that are left out where no system has anything to show."""

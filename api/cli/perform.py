@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pydantic import SecretStr
+
     from thresher.api.opening import Opener
     from thresher.api.operations.base import Document, Operation, Request
 
@@ -25,12 +27,13 @@ def perform(
     collection: str,
     *,
     opener: Opener | None = None,
+    model_key: SecretStr | None = None,
     on_event: OnEvent | None = None,
 ) -> Document:
     """Run an operation and return its document.
 
     It is tried in this process. If a running `thresher serve` has the collection, that server runs it instead; what
-    it tells and returns is the same.
+    it tells and returns is the same. `model_key`, for a model's server, stays here: a server of ours has its own.
 
     Raises:
         CollectionLocked: something other than a server has the collection.
@@ -44,7 +47,7 @@ def perform(
 
     reporter = Reporter(on_event)
     try:
-        target = LocalTarget(collection, opener or Opener())
+        target = LocalTarget(collection, opener or Opener(), model_key)
         if not operation.finishes:
             with _interruption_told():
                 return operation.run(target, request, reporter)

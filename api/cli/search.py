@@ -11,24 +11,26 @@ import typer
 
 from thresher.api.cli.common import (
     CollectionOption,
-    EffortOption,
-    FusionOption,
+    Flags,
     JsonOption,
-    NearDuplicatesOption,
-    PolicyOption,
-    RerankerOption,
+    absolute_policy,
     absolute_spec,
     opener,
     settings,
+    with_flags,
 )
 from thresher.api.cli.console import ExitCode, emit, err, note, one_line, out, warn
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from thresher.api.config import Settings
     from thresher.api.operations.searching import SearchOperationRequest
+    from thresher.api.policies import PolicyChoice
     from thresher.api.schema import SearchResponse
+    from thresher.api.tracing.cost import Prices
+    from thresher.corpus.collection import Collection
     from thresher.engine.requests import SearchRequest, SearchResult
-    from thresher.engine.search import SearchEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -36,12 +38,12 @@ def register(app: typer.Typer) -> None:
     app.command()(search)
 
 
+@with_flags()
 def search(
     ctx: typer.Context,
     question: Annotated[str, typer.Argument(help="The question, in quotes.")],
+    flags: Flags,
     collection: CollectionOption = None,
-    effort: EffortOption = None,
-    max_results: Annotated[int | None, typer.Option("--max-results", help="Passages at most, 1 to 100.")] = None,
     max_turns: Annotated[int | None, typer.Option("--max-turns", help="Turns at most.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Size of the context in tokens.")] = None,
     deadline: Annotated[
@@ -50,10 +52,6 @@ def search(
     filter: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help='As {"type": "eq", "key": "year", "value": 2024}.')
     ] = None,
-    policy: PolicyOption = None,
-    fusion: FusionOption = None,
-    near_duplicates: NearDuplicatesOption = None,
-    reranker: RerankerOption = None,
     batch_edits: Annotated[
         bool, typer.Option("--batch-edits", help="Apply prunes in batches, which spares a model server's prefix cache.")
     ] = False,
@@ -70,47 +68,48 @@ def search(
     from thresher.api.operations.searching import SEARCH
     from thresher.api.schema import SearchResponse
 
-    chosen = settings(
-        ctx,
-        collection=collection,
-        effort=effort,
-        max_results=max_results,
-        max_turns=max_turns,
-        max_tokens=max_tokens,
-        deadline_s=deadline,
-        policy=policy,
-        fusion=fusion,
-        near_duplicates=near_duplicates,
-        reranker=reranker,
-    )
-    request = _request(question, chosen, filter, batch_edits, trace)
+    limits = {"max_turns": max_turns, "max_tokens": max_tokens, "deadline_s": deadline}
+    chosen = settings(ctx, collection=collection, **flags, **limits)
+    # What was asked for by flag is named, so that it is refused and not dropped where it cannot be.
+    named = {name: flags[name] for name in ("rollouts", "swarm")}
+    request = _request(question, chosen, filter, named, batch_edits=batch_edits, trace=trace)
     with _live() as on_event:
-        found = perform(SEARCH, request, chosen.collection, opener=opener(chosen), on_event=on_event)
+        found = perform(
+            SEARCH,
+            request,
+            chosen.collection,
+            opener=opener(chosen),
+            model_key=chosen.model_api_key,
+            on_event=on_event,
+        )
     response = SearchResponse.model_validate(found)
-    show_response(response, with_trace=trace, as_json=json, saved=chosen.save_traces)
+    show_response(response, with_trace=trace, as_json=json, prices=chosen.prices(), saved=chosen.save_traces)
     raise typer.Exit(exit_code(response))
 
 
-def run_search(engine: SearchEngine, request: SearchRequest, *, save: bool) -> SearchResult:
+def run_search(
+    collection: Collection, policy: PolicyChoice, request: SearchRequest, *, key: SecretStr | None, save: bool
+) -> SearchResult:
     """Run one search in this process, show what happens on a terminal, and keep its trajectory if `save`.
 
     The first Ctrl-C cancels the search, which then returns what it has; the second one interrupts the process.
     """
     from thresher.api.cli.perform import interruptible
     from thresher.api.operations.base import Reporter
-    from thresher.api.operations.searching import run_search
+    from thresher.api.operations.searching import Searching, run_search
 
     with _live() as on_event:
         reporter = Reporter(on_event)
         with interruptible(reporter.cancel):
-            return run_search(engine, request, reporter, save=save)
+            return run_search(Searching(collection, policy, key), request, reporter, save=save)
 
 
 def show_response(
-    response: SearchResponse, *, with_trace: bool, as_json: bool, saved: bool, brief: bool = False
+    response: SearchResponse, *, with_trace: bool, as_json: bool, prices: Prices, saved: bool, brief: bool = False
 ) -> None:
     """Print a result, warnings on stderr; `brief` shortens the trace."""
-    from thresher.api.cli.render import print_results, print_trajectory
+    from thresher.api.cli.render import print_results
+    from thresher.api.cli.trace_text import print_trajectory
     from thresher.api.traces import trace_path
     from thresher.engine.trajectory import Trajectory
 
@@ -121,7 +120,8 @@ def show_response(
         return
     console = out()
     if with_trace and response.trajectory is not None:
-        print_trajectory(console, Trajectory.model_validate(response.trajectory), brief=brief)
+        trajectory = Trajectory.model_validate(response.trajectory)
+        print_trajectory(console, trajectory, prices=prices, brief=brief)
         console.print()
     print_results(console, response)
     if saved and trace_path(response.id).is_file():
@@ -142,21 +142,20 @@ def exit_code(result: SearchResponse | SearchResult) -> ExitCode:
 
 
 def _request(
-    question: str, chosen: Settings, filter_json: str | None, batch_edits: bool, trace: bool
+    question: str, chosen: Settings, filter_json: str | None, named: Flags, *, batch_edits: bool, trace: bool
 ) -> SearchOperationRequest:
     from thresher.api.operations.searching import SearchOperationRequest
     from thresher.engine.requests import Edits
 
-    request = SearchOperationRequest(
-        query=question,
-        effort=chosen.effort,
-        max_results=chosen.max_results,
-        max_turns=chosen.max_turns,
-        max_tokens=chosen.max_tokens,
-        deadline_s=chosen.deadline_s,
+    asked = chosen.search_request(
+        question,
         filters=None if filter_json is None else parse_filter_json(filter_json),
         edits=Edits.BATCHED if batch_edits else Edits.IMMEDIATE,
-        policy=chosen.policy,
+        **named,
+    )
+    return SearchOperationRequest(
+        search=asked,
+        policy=absolute_policy(chosen.policy_choice()),
         fusion=chosen.fusion,
         near_duplicates=chosen.near_duplicates,
         reranker=None if chosen.reranker is None else absolute_spec(chosen.reranker),
@@ -164,8 +163,6 @@ def _request(
         save=chosen.save_traces,
         trace=trace,
     )
-    request.checked()  # before anything is opened
-    return request
 
 
 def parse_filter_json(text: str) -> dict[str, Any]:
@@ -197,7 +194,7 @@ def _live() -> Iterator[Callable[[str, Mapping[str, Any]], None] | None]:
 
         def show(kind: str, told: Mapping[str, Any]) -> None:
             data = told["data"]
-            words = [str(data[key]) for key in ("turn", "tool", "query", "message") if data.get(key)]
+            words = [str(data[key]) for key in ("agent", "turn", "tool", "query", "message") if data.get(key)]
             status.update(Text(one_line(f"{told['type']} {' '.join(words)}", 100)))  # not markup: it quotes documents
 
         yield show

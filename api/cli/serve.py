@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from thresher.api.cli.common import JsonOption, PolicyOption, settings
+from thresher.api.cli.common import Flags, JsonOption, settings, with_flags
 from thresher.api.cli.console import ExitCode, emit, err
 
 
@@ -15,20 +15,22 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
 
 
+@with_flags("policy", "model_url", "profile", "strategy", "rollouts", "swarm", "answer")
 def serve(
     ctx: typer.Context,
+    flags: Flags,
     host: Annotated[str | None, typer.Option("--host", help="Address to bind (default: 127.0.0.1).")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to bind (default: 8420); 0: a free one.")] = None,
     collections: Annotated[
         list[str] | None,
         typer.Option("--collection", "-c", metavar="NAME", help="Serve only this one; may be repeated. (default: all)"),
     ] = None,
-    policy: PolicyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Serve the HTTP API.
 
-    The server owns the collections it has opened until it stops; other commands on them go through it.
+    The server owns the collections it has opened until it stops; other commands on them go through it. The policy is
+    the server's; strategy, rollouts, swarm and answer are what a request gets that does not say otherwise.
 
     An address that other machines can reach needs THRESHER_API_KEY.
     """
@@ -36,7 +38,7 @@ def serve(
     from thresher.api.opening import require_collection
 
     only = tuple(dict.fromkeys(collections or ()))
-    chosen = settings(ctx, host=host, port=port, collection=only[0] if only else None, policy=policy)
+    chosen = settings(ctx, host=host, port=port, collection=only[0] if only else None, **flags)
     for name in only:
         require_collection(name)
 

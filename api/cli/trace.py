@@ -1,42 +1,85 @@
-"""`trace show` and `trace ls`: how a search went."""
+"""`trace show`, `trace export` and `trace ls`: how a search went."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thresher.api.cli.common import JsonOption, settings
-from thresher.api.cli.console import clean, emit, one_line, out, table, warn
+from thresher.api.cli.console import clean, emit, note, one_line, out, table, warn
+
+if TYPE_CHECKING:
+    from thresher.engine.trajectory import Trajectory
+
+TraceArgument = Annotated[
+    str, typer.Argument(metavar="ID|FILE", help="Id of a search, its beginning, `last`, or a file.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     group = typer.Typer(help="Show how past searches went.", no_args_is_help=True, rich_markup_mode=None)
     group.command("show")(show)
+    group.command("export")(export)
     group.command("ls")(ls)
     app.add_typer(group, name="trace")
 
 
-def show(
-    ctx: typer.Context,
-    trace: Annotated[str, typer.Argument(metavar="ID|FILE", help="Id of a search, its beginning, `last`, or a file.")],
-    json: JsonOption = False,
-) -> None:
-    """Show every turn of a search: queries, what was kept and pruned, receipts, tokens."""
-    from thresher.api.cli.render import print_trajectory
-    from thresher.api.traces import TraceError, find_trace, read_traces
+def show(ctx: typer.Context, trace: TraceArgument, json: JsonOption = False) -> None:
+    """Show every turn of a search: queries, what was kept and pruned, receipts, tokens and costs."""
+    from thresher.api.cli.trace_text import print_trajectory
+    from thresher.api.traces import find_trace, read_answer
 
-    settings(ctx)
+    chosen = settings(ctx)
     path = find_trace(trace)
-    trajectories = list(read_traces(path))
-    if not trajectories:
-        raise TraceError(f"{path} is empty: its search was cut off while saving; `thresher trace ls` lists the others")
+    trajectories = _read(path)
     if json:
         emit({"object": "list", "data": [trajectory.model_dump(mode="json") for trajectory in trajectories]})
         return
     for trajectory in trajectories:
-        print_trajectory(out(), trajectory)
+        print_trajectory(out(), trajectory, read_answer(path), prices=chosen.prices())
+
+
+def export(
+    ctx: typer.Context,
+    trace: TraceArgument,
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Write the page to FILE.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Even if FILE exists.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a search as one HTML page that needs no network: turns, passages, context, answer and costs.
+
+    It holds the passages that the search saw; share it with those who may read them.
+    """
+    from thresher.api.errors import UsageError
+    from thresher.api.traces import find_trace, read_answer
+    from thresher.api.tracing import read_trace
+    from thresher.api.tracing.page import trace_page
+
+    chosen = settings(ctx)
+    path = find_trace(trace)
+    trajectories = _read(path)
+    if len(trajectories) > 1:
+        raise UsageError(f"{path} holds {len(trajectories)} searches, and a page shows one: give the id of a search")
+    if html.exists() and not overwrite:
+        raise UsageError(f"{html} exists; name another file, or add --overwrite")
+    page = trace_page(read_trace(trajectories[0], read_answer(path)), chosen.prices())
+    html.write_text(page, encoding="utf-8")
+    if json:
+        emit({"object": "trace_export", "id": trajectories[0].id, "file": str(html), "bytes": len(page.encode())})
+    else:
+        note(f"wrote {html}")
+
+
+def _read(path: Path) -> list[Trajectory]:
+    from thresher.api.traces import TraceError, read_traces
+
+    trajectories = list(read_traces(path))
+    if not trajectories:
+        raise TraceError(f"{path} is empty: its search was cut off while saving; `thresher trace ls` lists the others")
+    return trajectories
 
 
 def ls(

@@ -14,9 +14,10 @@ from thresher.api.door.server import LocalDoor
 from thresher.api.errors import ApiError
 from thresher.api.http.errors import install_error_handlers
 from thresher.api.http.guard import Guard, check_bind
-from thresher.api.http.models import SearchBody
+from thresher.api.http.models import REQUEST_FIELDS, SearchBody
 from thresher.api.http.registry import Registry
 from thresher.api.opening import Opener
+from thresher.api.policies import close_policy
 from thresher.api.schema import SearchResponse, search_response
 from thresher.api.traces import with_trace_saved
 from thresher.engine.requests import SearchRequest
@@ -44,17 +45,22 @@ def create_app(
     """
     api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
     check_bind(settings.host, api_key)
+    choice = settings.policy_choice()
+    factory = policy or choice.make(settings.model_api_key)
     registry = Registry(
-        policy or settings.policy,
+        factory,
         only=only,
         opener=Opener(settings.chroma_spec(serving=True)),
         ranking=settings.ranking(),
+        profile=choice.engine_profile(factory),
+        model_key=settings.model_api_key,
     )
     door = LocalDoor(registry)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        await close_policy(factory)
         await asyncio.to_thread(door.close)
         await asyncio.to_thread(registry.close)
 
@@ -127,20 +133,11 @@ def _refuse_what_is_not_there(body: SearchBody) -> None:
 
 
 _NOT_YET = {
-    "include_answer": "send false, and write the answer from the returned passages",
     "stream": "send false; the response comes when the search has ended",
     "background": "send false, and bound the wait with deadline_s",
 }
 
 
 def _search_request(body: SearchBody, settings: Settings) -> SearchRequest:
-    return SearchRequest(
-        body.query,
-        effort=body.effort or settings.effort,
-        max_results=body.max_results or settings.max_results,
-        max_turns=body.max_turns or settings.max_turns,
-        max_tokens=body.max_tokens or settings.max_tokens,
-        deadline_s=body.deadline_s or settings.deadline_s,
-        filters=body.filters,
-        edits=body.edits,
-    )
+    """The body's fields before the server's settings; a field that is null is not given."""
+    return settings.search_request(body.query, **{name: getattr(body, name) for name in REQUEST_FIELDS})

@@ -6,11 +6,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thresher.engine.requests import MAX_CONTEXT_TOKENS, MAX_QUERY_CHARACTERS, MIN_CONTEXT_TOKENS, Edits, Effort
+from thresher.engine.requests import (
+    MAX_CONTEXT_TOKENS,
+    MAX_QUERY_CHARACTERS,
+    MAX_ROLLOUTS,
+    MIN_CONTEXT_TOKENS,
+    Edits,
+    Effort,
+    Strategy,
+)
 
 
 class SearchBody(BaseModel):
-    """`POST /v1/search`. Fields left out take the server's settings; unknown fields are errors."""
+    """`POST /v1/search`. Fields left out take the server's settings; unknown fields are errors.
+
+    The policy and its model's server are the operator's choice: there is no field for them, nor for any secret.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,7 +37,30 @@ class SearchBody(BaseModel):
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     filters: dict[str, Any] | None = Field(None, description="Metadata filter; null is no filter.")
     edits: Edits = Field(Edits.IMMEDIATE, description="batched prunes spare a model server's prefix cache.")
-    include_answer: bool = False
+    strategy: Strategy | None = Field(None, description="How the context is kept small.")
+    rollouts: int | None = Field(
+        None, ge=1, le=MAX_ROLLOUTS, description="Searches of the same question, whose results are fused."
+    )
+    swarm: bool | None = Field(None, description="Let the policy hand sub-questions to sub-agents.")
+    max_critical_steps: int | None = Field(None, ge=1, description="Turns at most, counting parallel ones once.")
+    include_answer: bool | None = Field(None, description="Write an answer whose citations are checked.")
     include_trace: bool = False
     stream: bool = False
     background: bool = False
+
+
+REQUEST_FIELDS = (
+    "effort",
+    "max_results",
+    "max_tokens",
+    "max_turns",
+    "deadline_s",
+    "filters",
+    "edits",
+    "strategy",
+    "rollouts",
+    "swarm",
+    "max_critical_steps",
+    "include_answer",
+)
+"""Fields of the body that are fields of the engine's request too."""

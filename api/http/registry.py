@@ -12,13 +12,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from thresher.api.errors import ApiError
 from thresher.api.opening import Making, Opener
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked, CorpusError
 from thresher.corpus.paths import collection_path, is_collection, list_collections
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
-from thresher.engine.policies import make_policy
+from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.search import PolicyFactory, SearchEngine
 
 SEARCH = "search"
@@ -75,13 +77,16 @@ class Registry:
         only: tuple[str, ...] = (),
         opener: Opener | None = None,
         ranking: Ranking = PLAIN,
+        profile: Profile = DEFAULT,
+        model_key: SecretStr | None = None,
     ) -> None:
         """`only` limits the server to these collections; empty: all of them.
 
-        Raises:
-            InvalidRequest: there is no such policy.
+        `model_key` is for the searches of commands, which bring a policy of their own but no secrets.
         """
-        self._policy = make_policy(policy) if isinstance(policy, str) else policy
+        self.model_key = model_key
+        self._policy: str | PolicyFactory = policy
+        self._profile = profile
         self._only = only
         self._opener = opener or Opener()
         self._ranking = ranking
@@ -294,7 +299,7 @@ class Registry:
         self._changed.notify_all()
 
     def _engine(self, collection: Collection) -> SearchEngine:
-        return SearchEngine(collection, self._policy, ranking=self._ranking)
+        return SearchEngine(collection, self._policy, profile=self._profile, ranking=self._ranking)
 
     def _check_open(self) -> None:
         if self._closed:

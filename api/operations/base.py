@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, PlainValidator
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from thresher.api.opening import Making
     from thresher.corpus.collection import Collection
     from thresher.corpus.ingestion.progress import Progress
@@ -106,6 +108,11 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """The collection's name."""
+        ...
+
+    @property
+    def model_key(self) -> SecretStr | None:
+        """What the server of a model policy wants, as this process has it."""
         ...
 
     def open(self) -> AbstractContextManager[Collection]:

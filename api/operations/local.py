@@ -12,6 +12,8 @@ from thresher.api.opening import Making, Opener, require_collection
 from thresher.corpus.paths import collection_path
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from thresher.corpus.collection import Collection
 
 
@@ -21,6 +23,7 @@ class LocalTarget:
 
     name: str
     opener: Opener = field(default_factory=Opener)
+    model_key: SecretStr | None = None
 
     @contextmanager
     def open(self) -> Iterator[Collection]:

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from thresher.api.config import shared_ranking
-from thresher.api.operations.base import Document, Operation, Reporter, Request, Target, Text
+from thresher.api.operations.base import Document, Operation, Reporter, Request, Target
+from thresher.api.policies import PolicyChoice, open_policy
 from thresher.api.schema import search_response
 from thresher.api.traces import with_trace_saved
-from thresher.corpus.retrieval.ranking import MAX_DEPTH, RRF
-from thresher.engine.requests import Edits, Effort, SearchRequest
+from thresher.corpus.retrieval.ranking import MAX_DEPTH, PLAIN, RRF, Ranking
+from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from thresher.corpus.collection import Collection
     from thresher.engine.events import Event
     from thresher.engine.requests import SearchResult
 
 
 class SearchOperationRequest(Request):
-    """One search. `save` keeps its trajectory, `trace` puts it into the result."""
+    """One search. `save` keeps its trajectory, `trace` puts it into the result.
 
-    query: Text
-    effort: Effort = Effort.MEDIUM
-    max_results: int = 10
-    max_turns: int | None = None
-    max_tokens: int | None = None
-    deadline_s: float | None = None
-    filters: dict[str, Any] | None = None
-    edits: Edits = Edits.IMMEDIATE
-    policy: str = "builtin"
+    The key of the model's server is no part of it: the process that searches uses its own.
+    """
+
+    search: SearchRequest
+    policy: PolicyChoice = PolicyChoice()
     fusion: str = RRF
     near_duplicates: bool | float = False
     reranker: str | None = None
@@ -37,25 +38,18 @@ class SearchOperationRequest(Request):
     save: bool = True
     trace: bool = False
 
-    def checked(self) -> SearchRequest:
-        """The engine's request.
 
-        Raises:
-            InvalidRequest: a value is out of range.
-        """
-        return SearchRequest(
-            self.query,
-            effort=self.effort,
-            max_results=self.max_results,
-            max_turns=self.max_turns,
-            max_tokens=self.max_tokens,
-            deadline_s=self.deadline_s,
-            filters=self.filters,
-            edits=self.edits,
-        )
+@dataclass(frozen=True, slots=True)
+class Searching:
+    """What a search needs beside its request. `key`: what the model's server wants."""
+
+    collection: Collection
+    policy: PolicyChoice
+    key: SecretStr | None = None
+    ranking: Ranking = PLAIN
 
 
-def run_search(engine: SearchEngine, request: SearchRequest, reporter: Reporter, *, save: bool) -> SearchResult:
+def run_search(searching: Searching, request: SearchRequest, reporter: Reporter, *, save: bool) -> SearchResult:
     """Run one search in an event loop of its own; cancelled, it returns what it has. Keeps the trajectory if `save`."""
 
     async def run() -> SearchResult:
@@ -65,8 +59,11 @@ def run_search(engine: SearchEngine, request: SearchRequest, reporter: Reporter,
         def stop() -> None:
             loop.call_soon_threadsafe(cancel.set)
 
-        with reporter.when_cancelled(stop):
-            return await engine.search(request, on_event=tell, cancel=cancel)
+        async with open_policy(searching.policy, searching.key) as policy:
+            profile = searching.policy.engine_profile(policy)
+            engine = SearchEngine(searching.collection, policy, profile=profile, ranking=searching.ranking)
+            with reporter.when_cancelled(stop):
+                return await engine.search(request, on_event=tell, cancel=cancel)
 
     def tell(event: Event) -> None:
         reporter.note("search", {"type": str(event.type), "data": dict(event.data)})
@@ -76,11 +73,10 @@ def run_search(engine: SearchEngine, request: SearchRequest, reporter: Reporter,
 
 
 def _search(target: Target, request: SearchOperationRequest, reporter: Reporter) -> Document:
-    asked = request.checked()
     ranking = shared_ranking(request.fusion, request.near_duplicates, request.reranker, request.rerank_depth)
     with target.open() as opened:
-        engine = SearchEngine(opened, request.policy, ranking=ranking)
-        result = run_search(engine, asked, reporter, save=request.save)
+        searching = Searching(opened, request.policy, target.model_key, ranking)
+        result = run_search(searching, request.search, reporter, save=request.save)
     return search_response(result, include_trace=request.trace).model_dump(mode="json")
 
 

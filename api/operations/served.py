@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from thresher.api.http.registry import Registry
     from thresher.api.opening import Making
     from thresher.corpus.collection import Collection
@@ -20,6 +22,11 @@ class ServedTarget:
     name: str
     registry: Registry
     user: str
+
+    @property
+    def model_key(self) -> SecretStr | None:
+        """The server's own."""
+        return self.registry.model_key
 
     def open(self) -> AbstractContextManager[Collection]:
         """The collection; see `Target.open`."""

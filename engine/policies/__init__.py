@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from thresher.corpus.collection import Collection
 from thresher.engine.errors import InvalidRequest
+from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.scripted import ScriptedPolicy
 from thresher.engine.policy import Policy
 
-POLICIES = ("builtin",)
+if TYPE_CHECKING:
+    from thresher.engine.policies.model.factory import ModelPolicyFactory
+
+POLICIES = ("builtin", "chat:MODEL[@URL]", "tokens:MODEL[@URL]", "hf:PATH")
+"""Every policy there is; the capitals stand for what a user fills in."""
 
 
-def make_policy(name: str) -> Callable[[Collection], Policy]:
-    """The factory of a policy by name; it is called once a search, with the collection searched."""
-    if name == "builtin":
+def make_policy(spec: str, settings: ModelSettings | None = None) -> Callable[[Collection], Policy]:
+    """The factory of a policy by its spec; it is called once a search, with the collection searched.
+
+    For models it is a `ModelPolicyFactory`, whose `aclose` gives back its connections. No server is asked yet.
+
+    Raises:
+        InvalidRequest: there is no such policy, or its model or address is missing or wrong.
+    """
+    kind, named, _ = spec.partition(":")
+    if spec == "builtin":
         from thresher.engine.policies.builtin import BuiltinPolicy
 
         return BuiltinPolicy
-    raise InvalidRequest(f"there is no policy {name!r}; choose one of: {', '.join(POLICIES)}", param="policy")
+    if named and kind in ("chat", "tokens", "hf"):
+        return _model_policy(kind, spec, settings)
+    raise InvalidRequest(f"there is no policy {spec!r}; choose one of: {', '.join(POLICIES)}", param="policy")
 
 
-__all__ = ["POLICIES", "ScriptedPolicy", "make_policy"]
+def _model_policy(kind: str, spec: str, settings: ModelSettings | None) -> ModelPolicyFactory:
+    """Each kind loads what it needs, and nothing of the others."""
+    from thresher.engine.policies.model.factory import ChatFactory, served_model
+
+    if kind == "chat":
+        return ChatFactory(served_model(spec, settings))
+    if kind == "tokens":
+        from thresher.engine.policies.model.tokens import TokensFactory
+
+        return TokensFactory(served_model(spec, settings))
+    from thresher.engine.policies.model.hf import HfFactory
+
+    return HfFactory(served_model(spec, settings))
+
+
+__all__ = ["POLICIES", "ModelSettings", "ScriptedPolicy", "make_policy"]

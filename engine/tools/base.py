@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from thresher.context import Evidence, EvidenceStore, Receipt
+from thresher.context import EditKind, Evidence, EvidenceStore, Receipt
 from thresher.corpus.documents import Hit
 from thresher.engine.policy import Outcome, ToolSpec
 
@@ -87,6 +88,14 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks to replace by the policy's own note; without handles, all turns before this one."""
+
+    note: str
+    handles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a tool gives the engine, before the engine cuts it to budget and shows it.
 
@@ -96,6 +105,7 @@ class ToolResult:
         contiguous: stop at the first passage that does not fit, instead of trying smaller ones behind it.
         query: what the passages answer, kept with the evidence.
         restore: handles to bring back into the context, below the observation's head.
+        fold: what to replace by a note, which stands below the observation's head.
     """
 
     outcome: Outcome
@@ -106,6 +116,7 @@ class ToolResult:
     query: str = ""
     receipt: Receipt | None = None
     restore: tuple[str, ...] = ()
+    fold: Fold | None = None
     finish: Finish | None = None
     warnings: tuple[str, ...] = ()
 
@@ -120,6 +131,9 @@ class Editor(Protocol):
     def prune(self, handles: Sequence[str]) -> Receipt:
         """Prune blocks now, or stage them when edits are batched."""
 
+    def describe(self, receipt: Receipt) -> str:
+        """A receipt in the words of the profile."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -132,6 +146,7 @@ class Tool:
         last: runs after the results of the calls before it were shown.
         past_hard: may run over the hard limit.
         searches: counts as a search in the usage.
+        edit: the edit it makes; strategies offer tools by it.
     """
 
     name: str
@@ -142,11 +157,12 @@ class Tool:
     last: bool = False
     past_hard: bool = False
     searches: bool = False
+    edit: EditKind | None = None
 
     @property
     def spec(self) -> ToolSpec:
-        """How a model is told of it; pydantic's titles are left out, since they only cost tokens."""
-        return ToolSpec(self.name, self.description, _without_titles(self.arguments.model_json_schema()))
+        """How a model is told of it; titles, and what the code says of the arguments, would only cost tokens."""
+        return ToolSpec(self.name, self.description, _schema(self.arguments))
 
     async def call(self, arguments: str, editor: Editor) -> ToolResult:
         """Check the arguments of a call and run it; what is wrong with them comes back as a rejected result."""
@@ -171,6 +187,14 @@ def _rejected(message: str) -> ToolResult:
 
 def _location(parts: tuple[str | int, ...]) -> str:
     return ".".join(str(part) for part in parts) or "arguments"
+
+
+@cache
+def _schema(arguments: type[Arguments]) -> dict[str, Any]:
+    # pydantic takes about a millisecond to write one, and every search asks for all of them.
+    schema: dict[str, Any] = _without_titles(arguments.model_json_schema())
+    schema.pop("description", None)
+    return schema
 
 
 def _without_titles(schema: Any) -> Any:

@@ -22,6 +22,7 @@ from thresher.api.errors import ApiError, ForwardedError
 from thresher.api.http import registry as registry_module
 from thresher.api.http.registry import Registry
 from thresher.api.operations.base import Operation, Reporter, Request, Target
+from thresher.api.policies import PolicyChoice
 from thresher.api.traces import traces_directory
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked
@@ -118,9 +119,9 @@ def test_a_search_that_is_cancelled_returns_what_it_has(
             await asyncio.sleep(3_600)
             raise AssertionError("unreachable")
 
-    monkeypatch.setattr("thresher.engine.search.make_policy", lambda name: lambda collection: Slow())
+    monkeypatch.setattr(PolicyChoice, "make", lambda choice, key: lambda collection: Slow())
     told: list[str] = []
-    with door.call("search", harbour, {"query": "Where was the yard?"}) as call:
+    with door.call("search", harbour, {"search": {"query": "Where was the yard?"}}) as call:
         assert waiting.wait(PATIENCE_S)
         call.cancel()
         found = call.result(lambda kind, data: told.append(kind))

@@ -163,7 +163,7 @@ async def test_filters_are_applied(harbour: str) -> None:
         ({"query": "x", "sources": ["corpus", "web"]}, "unsupported", "sources"),
         ({"query": "x", "sources": []}, "invalid_field", "sources"),
         ({"query": "x", "sources": ["moon"]}, "invalid_field", "sources.0"),
-        ({"query": "x", "include_answer": True}, "unsupported", "include_answer"),
+        ({"query": "x", "include_answer": "please"}, "invalid_field", "include_answer"),
         ({"query": "x", "stream": True}, "unsupported", "stream"),
         ({"query": "x", "background": True}, "unsupported", "background"),
         ({"query": "x", "filters": {"type": "near", "key": "a", "value": 1}}, "invalid_filter", "filters"),

@@ -14,12 +14,12 @@ import pytest
 from face_support import PATIENCE_S, THRESHER, documents_in, serving, started, thresher, wait_until
 
 from thresher.api.cli.search import exit_code, run_search
+from thresher.api.policies import PolicyChoice
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked
 from thresher.corpus.paths import DATABASE, collection_path
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.requests import SearchRequest, StopReason
-from thresher.engine.search import SearchEngine
 
 
 def test_the_command_answers() -> None:
@@ -106,7 +106,9 @@ def test_an_interrupted_ingestion_goes_on(tmp_path: Path) -> None:
     assert json.loads(thresher("status", "-c", "many", "--json").stdout)["documents"] == files
 
 
-def test_ctrl_c_ends_a_search_with_what_it_has(harbour: str, thresher_home: Path) -> None:
+def test_ctrl_c_ends_a_search_with_what_it_has(
+    harbour: str, thresher_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Interrupted:
         name = "interrupted"
 
@@ -117,10 +119,11 @@ def test_ctrl_c_ends_a_search_with_what_it_has(harbour: str, thresher_home: Path
             await asyncio.sleep(3_600)
             raise AssertionError("unreachable")
 
+    monkeypatch.setattr(PolicyChoice, "make", lambda choice, key: lambda collection: Interrupted())
     before = signal.getsignal(signal.SIGINT)
     with Collection.open(collection_path(harbour)) as collection:
-        engine = SearchEngine(collection, lambda _: Interrupted())
-        result = run_search(engine, SearchRequest("Where was the yard?"), save=True)
+        request = SearchRequest("Where was the yard?")
+        result = run_search(collection, PolicyChoice(), request, key=None, save=True)
     assert result.stop_reason is StopReason.CANCELLED
     assert result.results
     assert exit_code(result) == 130

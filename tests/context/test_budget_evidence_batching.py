@@ -9,14 +9,19 @@ from thresher.context import (
     BlockDraft,
     BlockKind,
     Budget,
+    Call,
     ChunkHeader,
     Evidence,
     EvidenceError,
     EvidenceStore,
     Ledger,
+    Priced,
     PruneBatch,
     Role,
+    Threshold,
     Tier,
+    Waiting,
+    turns_expected,
 )
 from thresher.engine.tokenizers import default_counter
 
@@ -63,15 +68,20 @@ def test_ids_never_shown_and_quotes_not_there_are_errors() -> None:
         store.cite("c1", "")
 
 
-def test_the_store_refuses_foreign_ids_doubles_and_wrong_offsets() -> None:
+def test_the_store_refuses_taken_ids_doubles_and_wrong_offsets() -> None:
     store = EvidenceStore()
     store.add(evidence("c1", "text"))
-    with pytest.raises(ValueError, match="must be c2"):
-        store.add(evidence("c9", "text"))
+    assert store.next_id() == "c2"
+    store.add(evidence("c2", "more"))
+    assert [item.id for item in store.newest(1)] == ["c2"]
+    assert [item.id for item in store.newest(9)] == ["c2", "c1"]
+    for unusable in ("c1", ""):
+        with pytest.raises(ValueError, match="taken or empty"):
+            store.add(evidence(unusable, "other text"))
     with pytest.raises(ValueError, match="already stored as c1"):
-        store.add(Evidence("c2", "key-c1", "1", "doc", "u", "", "text", 0, 4))
+        store.add(Evidence("c3", "key-c1", "1", "doc", "u", "", "text", 0, 4))
     with pytest.raises(ValueError, match="do not fit"):
-        store.add(Evidence("c2", "key-c2", "1", "doc", "u", "", "text", 0, 5))
+        store.add(Evidence("c3", "key-c3", "1", "doc", "u", "", "text", 0, 5))
 
 
 def ledger_with(handles: list[str]) -> Ledger:
@@ -87,7 +97,7 @@ def test_a_batch_never_costs_more_prefill_than_single_prunes(order: list[str]) -
     handles = ["c1", "c2", "c3", "c4", "c5", "c6"]
     single, batched = ledger_with(handles), ledger_with(handles)
     one_by_one = sum(single.prune([handle]).tokens_reprefill for handle in order)
-    batch = PruneBatch(threshold=1)
+    batch = PruneBatch(Threshold(1))
     for handle in order:
         assert batch.stage(batched, [handle]).deferred == (handle,)
     assert batched.tokens > single.tokens
@@ -97,12 +107,55 @@ def test_a_batch_never_costs_more_prefill_than_single_prunes(order: list[str]) -
 
 def test_a_batch_reports_unknown_ids_and_what_already_waits() -> None:
     ledger = ledger_with(["c1", "c2"])
-    batch = PruneBatch(threshold=10_000)
+    batch = PruneBatch(Threshold(10_000))
     batch.stage(ledger, ["c1"])
     receipt = batch.stage(ledger, ["c1", "c2", "c9"])
     assert (receipt.unchanged, receipt.deferred, receipt.unknown) == ((), ("c1", "c2"), ("c9",))
     assert batch.handles == ("c1", "c2")
-    assert not batch.due
+    assert not batch.due(ledger, turns=99)
     assert batch.withdraw(["c1", "c9"]) == ("c1",)
     assert batch.flush(ledger).removed == ("c2",)
     assert ledger.is_live("c1")
+
+
+@given(st.integers(1, 9_000), st.integers(0, 9_000), st.integers(0, 64), st.floats(0, 1))
+def test_a_priced_flush_never_costs_more_than_waiting(freed: int, reprefill: int, turns: int, price: float) -> None:
+    if Priced(price).due(Waiting(freed, reprefill, turns)):
+        stays = turns * price * (freed + reprefill)
+        goes = reprefill + (turns - 1) * price * reprefill if turns else reprefill * (1 - price)
+        assert goes <= stays + 1e-6
+
+
+def test_what_pays_depends_on_what_stands_behind_and_on_the_turns_to_come() -> None:
+    ledger = ledger_with(["c1", "c2", "c3"])
+    second = ledger.block("c2")
+    third = ledger.block("c3")
+    assert second is not None
+    assert third is not None
+    batch = PruneBatch()
+    assert not batch.due(ledger, turns=99), "nothing waits"
+    batch.stage(ledger, ["c2"])
+    assert batch.waiting(ledger, turns=3) == Waiting(second.tokens, third.tokens, 3)
+    assert not batch.due(ledger, turns=8)
+    assert batch.due(ledger, turns=9), "one token of ten is read in each of nine turns"
+    assert batch.due(ledger, turns=1, computed=second.seq), "what was never computed is not computed again"
+
+
+@pytest.mark.parametrize(("done", "left", "expected"), [(1, 30, 1), (12, 30, 12), (12, 3, 3), (32, 0, 0), (9, -1, 0)])
+def test_a_search_is_expected_to_last_as_long_again(done: int, left: int, expected: int) -> None:
+    assert turns_expected(done, left) == expected
+
+
+def test_a_call_is_staged_with_the_chunks_in_its_answer() -> None:
+    ledger = ledger_with([])
+    call = Call("t1.1", "search_corpus", "{}")
+    ledger.append(BlockDraft(BlockKind.REASONING, "why", turn=1, handle="r1", opens=Role.ASSISTANT))
+    ledger.append(BlockDraft(BlockKind.CALL, "", turn=1, handle="t1.1", call=call))
+    ledger.append(BlockDraft(BlockKind.NOTICE, "1 chunk.\n", turn=1, opens=Role.TOOL, call=call))
+    ledger.append(BlockDraft(BlockKind.CHUNK, "word", turn=1, handle="c1", header=ChunkHeader("doc")))
+    batch = PruneBatch()
+    alone = batch.stage(ledger, ["t1.1"])
+    assert (alone.deferred, alone.protected, alone.blockers) == ((), ("t1.1",), ("c1",))
+    assert batch.stage(ledger, ["c1"]).deferred == ("c1",)
+    assert batch.stage(ledger, ["t1.1"]).deferred == ("t1.1",)
+    assert set(batch.flush(ledger).removed) == {"c1", "t1.1", "r1"}

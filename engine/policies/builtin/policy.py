@@ -23,7 +23,7 @@ from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights
 from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
 from thresher.engine.policies.builtin.stopping import THRESHOLD, judge
 from thresher.engine.policy import Decision, ToolUse, View
-from thresher.engine.requests import Effort
+from thresher.engine.requests import Effort, Strategy
 
 HOPS = {Effort.LOW: 1, Effort.MEDIUM: 2, Effort.HIGH: 3}
 """Turns that follow bridges, after the first."""
@@ -31,6 +31,8 @@ TURN_OVERHEAD = 80
 """Tokens that a search takes beside its chunks: the call, the head of its observation, its share of the usage line."""
 
 JUSTIFICATION_CHARACTERS = 2_000
+SENTENCE_CHARACTERS = 400
+CHARACTERS_PER_TOKEN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +106,25 @@ class BuiltinPolicy:
         return Decision(tuple(_search(query) for query in queries), f"{reasoning}.")
 
     def _follow(self, view: View, root: State, passages: Passages) -> Decision | None:
-        """One hop: prune, and search the best rewrites that fit below the soft limit. None when there are none."""
+        """One hop: make room, and search the best rewrites that fit. None when there are none, or there is no room.
+
+        Where it prunes it stays below the soft limit. Any other way to keep the context small begins to work past
+        that, so there it goes on half the way to the hard limit, past which no search runs.
+        """
         proposed = self._rewriter.propose(self._frontier(root, passages), passages)
-        pruned = self._outgrown(view, passages)
-        kept = view.prompt.tokens - sum(view.live_tokens[i] for i in pruned)
-        affordable = max(1, (view.budget.soft - kept) // (self._dearest_search(view) + TURN_OVERHEAD))
-        self._latest = proposed[:affordable]
+        edits, freed = self._make_room(view, passages)
+        kept = view.prompt.tokens - freed
+        prunes = view.strategy is Strategy.PRUNE
+        limit = view.budget.soft if prunes else (view.budget.soft + view.budget.hard) // 2
+        affordable = (limit - kept) // (self._dearest_search(view) + TURN_OVERHEAD)
+        self._latest = proposed[: max(1 if prunes else 0, affordable)]
         if not self._latest:
             return None
         self._states += self._latest
         for state in self._latest:
             self._rewriter.asked(state.text)
         guesses = [f"{state.bridge} (from {state.chain[-1]})" for state in self._latest]
-        calls = [ToolUse("prune_chunks", {"ids": pruned})] if pruned else []
-        calls += [_search(state.text) for state in self._latest]
+        calls = edits + [_search(state.text) for state in self._latest]
         return Decision(tuple(calls), f"Follow names that may fill a gap in the question: {', '.join(guesses)}.")
 
     def _frontier(self, root: State, passages: Passages) -> list[State]:
@@ -127,6 +134,25 @@ class BuiltinPolicy:
         trusted = trust(self._latest, match(self._latest, passages, self._lexical)).tolist()
         order = sorted(zip(trusted, self._latest, strict=True), key=lambda pair: -pair[0])
         return [state for _, state in order[: self._settings.frontier]]
+
+    def _make_room(self, view: View, passages: Passages) -> tuple[list[ToolUse], int]:
+        """The edit that this turn begins with, if any, and the tokens that it frees, roughly."""
+        if view.fold_due:
+            note = self._note(view.question, passages)
+            taken = 2 * len(note) // CHARACTERS_PER_TOKEN  # by the call, and by the note that it leaves
+            return [ToolUse("fold", {"note": note})], sum(view.live_tokens.values()) - taken
+        pruned = self._outgrown(view, passages) if view.strategy is Strategy.PRUNE else []
+        edits = [ToolUse("prune_chunks", {"ids": pruned})] if pruned else []
+        return edits, sum(view.live_tokens[i] for i in pruned)
+
+    def _note(self, question: str, passages: Passages) -> str:
+        """What is known so far: the best passages by id, each with the sentence of it that tells most."""
+        fits = match(self._states, passages, self._lexical)
+        lines = []
+        for passage in self._ranked(question, fits, passages)[: self._settings.keep]:
+            told = " ".join(self._telling_sentence(question, passage).split())[:SENTENCE_CHARACTERS]
+            lines.append(f"{passage.id}: {told}" if told and escape(told) == told else passage.id)
+        return "\n".join(["Best evidence so far:", *lines])
 
     def _outgrown(self, view: View, passages: Passages) -> list[str]:
         """Every live chunk but the few that rank best by what is known now."""
