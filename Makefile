@@ -56,8 +56,7 @@ setup-serve: $(SERVE_INSTALLED)
 $(SERVE_INSTALLED): tests/serve/requirements.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer on PATH; name one with PYTHON=…" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(SERVE_VENV)
-	$(SERVE_BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/serve/requirements.txt || { \
-		echo "if torch==2.13.0+cpu was not found: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make $@" >&2; exit 1; }
+	$(SERVE_BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/serve/requirements.txt
 	$(SERVE_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $(SERVE_INSTALLED)
 

@@ -233,7 +233,7 @@ class Ledger:
         piece, tokens = self._measure(draft)
         self._measured.pop(draft, None)
         block = Block(len(self._blocks), draft, piece, tokens)
-        self._structure.add(block, self._last)
+        self._structure.add(block, self._last, joined=self._renderer.joined(draft))
         self._blocks.append(block)
         self._live[block.seq] = block
         self._tokens += block.tokens

@@ -25,8 +25,8 @@ class Receipt:
         note: handle of the note that a fold wrote.
         unknown: handles the engine never issued.
         unchanged: handles already in the state asked for (pruned before a prune, live before a restore).
-        protected: handles of blocks that edits may not remove, or not yet; `blockers`: handles of chunks and notes
-            that must go before the calls among them can.
+        protected: handles of blocks that edits may not remove, or not yet; `blockers`: handles of what must go
+            as well for the calls among them to go.
         deferred: handles staged for a later batch (see `thresher.context.batching`).
         tokens_freed: sum of what left the context, heads and usage lines of pruned calls included.
         tokens_added: sum of the restored blocks and the note.
@@ -81,7 +81,7 @@ class Receipt:
             parts.append(f"{state}: {_ids(self.unchanged)}")
         if self.protected:
             verb = "restored" if self.kind is EditKind.RESTORE else "pruned"
-            first = f" (prune {_ids(self.blockers)} first)" if self.blockers else ""
+            first = f" (prune {_ids(self.blockers)} as well)" if self.blockers else ""
             parts.append(f"cannot be {verb}: {_ids(self.protected)}{first}")
         if self.unknown:
             parts.append(f"unknown ids: {_ids(self.unknown)}")

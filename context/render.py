@@ -42,6 +42,9 @@ class Renderer(Protocol):
     def render(self, blocks: Iterable[Block]) -> Prompt:
         """The prompt made of live blocks, in order; its tokens are the sum of theirs."""
 
+    def joined(self, draft: BlockDraft) -> bool:
+        """Whether a call shares its message's sampled ids with the call before it, so that no edit can part them."""
+
 
 ChunkFrame = Callable[[str, ChunkHeader, str, int], str]
 """Puts a chunk into its frame: evidence id, header, verbatim text, tokens of the text. No text may forge a frame."""
@@ -73,6 +76,10 @@ class ChatRenderer:
                 raise ValueError("a call block needs its call")
             return f"{draft.call.name} {draft.call.arguments}"
         return draft.text
+
+    def joined(self, draft: BlockDraft) -> bool:
+        """Never: each call is an entry of its own."""
+        return False
 
     def render(self, blocks: Iterable[Block]) -> Prompt:
         """Join the pieces of live blocks into messages."""

@@ -8,6 +8,9 @@ calls, the user message that replies to it. Four rules keep every context valid:
 - reasoning that is pruned leaves the frame of its message as long as a call stands in it;
 - when its last call goes, a turn goes whole, reasoning included;
 - a turn without calls goes whole, with the message that replies to it.
+
+A fifth holds where prompts are made of ids: calls that share one sampled message (harmony's wrapper for parallel calls)
+go together, since no part of it is a message.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Removal:
         asked: the blocks that were named and go, or lose their words.
         gone: every block that goes, in order; `blank`: reasoning that loses its words and keeps its frame.
         unknown, unchanged, protected: handles about which nothing is done, and why.
-        blockers: handles of chunks and notes that must go before the protected calls can.
+        blockers: handles of chunks, notes and calls that must go as well for the protected calls to go.
     """
 
     asked: tuple[Block, ...] = ()
@@ -66,9 +69,13 @@ class Structure:
     def __init__(self) -> None:
         self._message_of: dict[int, Message] = {}
         self._asking: dict[str, Message] = {}
+        self._joined: dict[int, list[int]] = {}
 
-    def add(self, block: Block, last: Block | None) -> None:
-        """Take up a block that was put behind `last`, the end of the live context."""
+    def add(self, block: Block, last: Block | None, *, joined: bool = False) -> None:
+        """Take up a block that was put behind `last`, the end of the live context.
+
+        `joined`: it is a call that shares its sampled message with the call before it.
+        """
         draft = block.draft
         before = None if last is None else self._message_of[last.seq]
         message = before
@@ -81,6 +88,10 @@ class Structure:
         message.blocks.append(block.seq)
         self._message_of[block.seq] = message
         if draft.kind is BlockKind.CALL and draft.call is not None:
+            if joined and message.calls:
+                together = self._joined.setdefault(message.calls[-1], [message.calls[-1]])
+                together.append(block.seq)
+                self._joined[block.seq] = together
             message.calls.append(block.seq)
             self._asking[draft.call.id] = message
 
@@ -97,26 +108,33 @@ class Structure:
         spared: dict[int, Block] = {}
         blockers: dict[str, None] = {}
 
-        def take(answer: Message | None, block: Block) -> bool:
-            """Take out an answer, unless there is none yet or it holds what was not named."""
-            readable = [] if answer is None else self._readable(answer, live, gone)
-            if answer is None or (readable and not fold):
-                spared[block.seq] = block
+        def take(answers: Sequence[Message | None], blocks: Sequence[Block]) -> bool:
+            """Take out answers, unless one is not there yet or holds what was not named; then spare the blocks."""
+            readable = [h for answer in answers if answer is not None for h in self._readable(answer, live, gone)]
+            if None in answers or (readable and not fold):
+                spared.update((block.seq, block) for block in blocks)
                 blockers.update((handle, None) for handle in readable)
                 return False
-            gone.update(answer.blocks)
+            gone.update(seq for answer in answers if answer is not None for seq in answer.blocks)
             return True
 
+        named_seqs = {block.seq for block in named}
         turns: dict[int, Message] = {}
         for block in named:
-            if block.kind in RESTORABLE:
+            if block.kind in RESTORABLE or block.seq in gone or block.seq in spared:
                 continue
             message = self._message_of[block.seq]
             if block.kind is BlockKind.CALL:
-                assert block.draft.call is not None
-                if not take(message.answers.get(block.draft.call.id), block):
+                together = [live[seq] for seq in self._joined.get(block.seq, [block.seq]) if seq in live]
+                others = [other for other in together if other.seq not in named_seqs]
+                if others and not fold:
+                    spared.update((own.seq, own) for own in together if own.seq in named_seqs)
+                    blockers.update((other.handle or "", None) for other in others)
                     continue
-                gone.add(block.seq)
+                calls = [call.draft.call for call in together if call.draft.call is not None]
+                if not take([message.answers.get(call.id) for call in calls], together):
+                    continue
+                gone.update(call.seq for call in together)
             turns[message.blocks[0]] = message
         thoughts = {block.seq: block for block in named if block.kind is BlockKind.REASONING}
         blank: list[Block] = []
@@ -129,7 +147,7 @@ class Structure:
                     unchanged.append(thought.handle or "")
                 elif thought is not None:
                     blank.append(thought)
-            elif message.calls or (thought is not None and take(message.reply, thought)):
+            elif message.calls or (thought is not None and take([message.reply], [thought])):
                 gone.update(message.blocks)
         return Removal(
             asked=tuple(block for block in named if block.seq not in spared),

@@ -63,7 +63,12 @@ class Session:
         self.strategy = STRATEGIES[request.strategy]
         self.fold_due = False
         self.tools = self.offered(tools)
-        self.specs = tuple(tool.spec for tool in self.tools if tool.name not in profile.unlisted)
+        demanded = self.strategy.demands
+        self.specs = tuple(
+            tool.spec
+            for tool in self.tools
+            if tool.name not in profile.unlisted or (demanded is not None and tool.edit is demanded)
+        )
         self.ledger = Ledger(counter, renderer or ChatRenderer(profile.frame))
         self.store = EvidenceStore()
         self.batch = PruneBatch(profile.flush) if request.edits is Edits.BATCHED else None
@@ -173,6 +178,9 @@ class Session:
             BlockDraft(BlockKind.CALL, "", turn=turn.index, handle=call.id, call=call, ids=use.ids)
             for call, use in zip(calls, decision.calls, strict=False)
         ]
+        if drafts[1:] and (beyond := tuple(i for use in decision.calls[most:] for i in use.ids)):
+            # What was sampled stays in the prompt, also where its calls are too many to run.
+            drafts[-1] = replace(drafts[-1], ids=drafts[-1].ids + beyond)
         tokens = sum(self.ledger.tokens_of(draft) for draft in drafts)
         if tokens > self._reply_room:
             self.warnings.append(f"turn {turn.index}: the policy wrote {tokens} tokens, {self._reply_room} were left")

@@ -43,7 +43,9 @@ class Intervention:
 
 
 class ContextStrategy(Protocol):
-    """One way to keep the context small."""
+    """One way to keep the context small. `demands` is an edit that the policy must make at times."""
+
+    demands: EditKind | None
 
     def tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
         """Those of the tools that are offered under it."""
@@ -54,6 +56,8 @@ class ContextStrategy(Protocol):
 
 class _Offers:
     """Offers the tools that make no edit and those whose edits it names, and leaves the context to the policy."""
+
+    demands: EditKind | None = None
 
     def __init__(self, *edits: EditKind) -> None:
         self._edits = frozenset(edits)
@@ -67,6 +71,8 @@ class _Offers:
 
 class _Fold(_Offers):
     """Past the soft limit the next turn must fold. The turn after a fold is free, however small the limit is."""
+
+    demands = EditKind.FOLD
 
     def after_turn(self, search: Managed, turn: int) -> Intervention | None:
         folded = any(b.kind is BlockKind.NOTE and b.draft.turn == turn for b in search.ledger.live)

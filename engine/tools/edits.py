@@ -16,7 +16,7 @@ Ids = Annotated[list[str], Field(min_length=1, max_length=500)]
 class PruneArguments(Arguments):
     """Arguments of `prune_chunks`."""
 
-    ids: Annotated[Ids, Field(description="Ids to drop, e.g. ['c3', 'c8'].")]
+    ids: Annotated[Ids, Field(description="Ids of what to drop, e.g. ['c3', 'c8'].")]
 
 
 class RestoreArguments(Arguments):
@@ -50,7 +50,8 @@ async def _fold(arguments: FoldArguments, editor: Editor) -> ToolResult:
 
 PRUNE_CHUNKS = Tool(
     "prune_chunks",
-    "Remove chunks, calls (t2.1) or reasoning (r2). Only chunks can be restored.",
+    "Remove chunks (c3), notes (n1), calls (t2.1) or reasoning (r2) from your context to free room. Chunks can be "
+    "restored, and still be returned as evidence.",
     PruneArguments,
     _prune,
     first=True,

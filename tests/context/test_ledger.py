@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 from conversations import fault_in
@@ -45,9 +46,9 @@ def chunk(handle: str, text: str, turn: int = 0) -> BlockDraft:
     return BlockDraft(BlockKind.CHUNK, text, turn=turn, handle=handle, header=ChunkHeader(f"doc-{handle}", "Title"))
 
 
-def two_turns() -> Ledger:
+def two_turns(renderer: Renderer | None = None) -> Ledger:
     """Turn 1: a thought and two calls, c1 and c2 in the answer of the second. Turn 2: one call that found nothing."""
-    ledger = opened_ledger()
+    ledger = opened_ledger(renderer)
     for turn, shown in ((1, ((), ("c1", "c2"))), (2, ((),))):
         ledger.append(
             BlockDraft(BlockKind.REASONING, f"thought {turn}", turn=turn, handle=f"r{turn}", opens=Role.ASSISTANT)
@@ -299,6 +300,9 @@ class Ids:
         piece, tokens = self._chat.measure(draft, counter)
         return piece, len(draft.ids) or (0 if draft.wordless else tokens)
 
+    def joined(self, draft: BlockDraft) -> bool:
+        return len(draft.ids) > 1 and draft.ids[0] % 2 == 1
+
     def render(self, blocks: Iterable[Block]) -> Prompt:
         blocks = tuple(blocks)
         ids = [i for block in blocks for i in (block.draft.ids or range(block.tokens))]
@@ -310,6 +314,13 @@ class TokenMachine(LedgerMachine):
     """The same in token mode."""
 
     renderer = Ids()
+
+    @invariant()
+    def calls_of_one_message_go_together(self) -> None:
+        calls = [block for block in self.ledger.blocks if block.kind is BlockKind.CALL]
+        for one, other in pairwise(calls):
+            if one.draft.turn == other.draft.turn and self.renderer.joined(other.draft):
+                assert self.ledger.is_live(one.handle or "") == self.ledger.is_live(other.handle or "")
 
 
 TestTokens = TokenMachine.TestCase
@@ -372,11 +383,32 @@ def test_a_pruned_thought_leaves_the_frame_of_its_calls() -> None:
     assert ledger.restore(["r1"]).protected == ("r1",)
 
 
+class Wrapping(ChatRenderer):
+    """As in harmony, where the calls of one turn can share a sampled message."""
+
+    def joined(self, draft: BlockDraft) -> bool:
+        return draft.call is not None and not draft.call.id.endswith(".1")
+
+
+def test_calls_of_one_message_go_together() -> None:
+    ledger = two_turns(Wrapping())
+    receipt = ledger.prune(["t1.1", "t2.1"])
+    assert (receipt.removed, receipt.protected, receipt.blockers) == (("t2.1", "r2"), ("t1.1",), ("t1.2",))
+    receipt = ledger.prune(["t1.1", "t1.2"])
+    assert (receipt.removed, receipt.protected, receipt.blockers) == ((), ("t1.1", "t1.2"), ("c1", "c2"))
+    assert ledger.prune(["t1.2", "c1", "t1.1", "c2"]).removed == ("t1.2", "c1", "t1.1", "c2", "r1")
+    assert roles(ledger) == ["system", "user"]
+    ledger = two_turns(Wrapping())
+    receipt = ledger.fold(["t1.2"], "what it said")
+    assert set(receipt.removed) == {"t1.1", "t1.2", "c1", "c2", "r1"}
+    assert roles(ledger) == ["system", "user", "assistant", "tool"]
+
+
 def test_a_call_waits_for_the_chunks_in_its_answer() -> None:
     ledger = two_turns()
     receipt = ledger.prune(["t1.2", "c2"])
     assert (receipt.removed, receipt.protected, receipt.blockers) == (("c2",), ("t1.2",), ("c1",))
-    assert "cannot be pruned: t1.2 (prune c1 first)" in receipt.describe()
+    assert "cannot be pruned: t1.2 (prune c1 as well)" in receipt.describe()
     receipt = ledger.prune(["t1.2", "c1"])
     assert receipt.removed == ("t1.2", "c1")
     assert "usage 1" not in str(ledger.prompt().messages)

@@ -25,6 +25,7 @@ from thresher.engine.profiles_context1 import (
     parse_final,
     unescape_text,
 )
+from thresher.engine.requests import Strategy
 from thresher.engine.search import SearchEngine
 
 PROFILE = load_profile("context1")
@@ -79,6 +80,12 @@ def test_limits_and_tools_are_the_published_ones(harbour: Collection) -> None:
         "prune_chunks": ["chunk_ids"],
     }
     assert all(schema["required"] == list(schema["properties"]) for schema in told.values())
+
+
+def test_what_a_strategy_demands_is_told(harbour: Collection) -> None:
+    ending = ("finish", {"evidence_ids": [], "sufficient": False})
+    _, policy = search(harbour, ending, strategy=Strategy.FOLD)
+    assert "fold" in {tool.name for tool in policy.views[0].tools}
 
 
 def test_results_look_as_published(harbour: Collection) -> None:

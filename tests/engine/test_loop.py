@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -398,6 +399,14 @@ async def test_calls_beyond_the_limit_are_named_to_the_policy(harbour: Collectio
     result = await run(harbour, turn(*[use("search_corpus", query="ferry")] * 18), look)
     assert "[2 calls beyond 16 were not run.]" in seen[0]
     assert result.usage.recoveries == 2
+
+
+async def test_sampled_tokens_of_calls_beyond_the_limit_stay_in_the_prompt(harbour: Collection) -> None:
+    uses = [replace(use("search_corpus", query="ferry"), ids=(number,)) for number in range(18)]
+    result = await run(harbour, Decision(tuple(uses)), finish("c1"))
+    kept = [event["ids"] for event in trace(result).turns[0].events if event.get("append") == "call"]
+    assert [i for ids in kept for i in ids] == list(range(18))
+    assert len(kept) == 16
 
 
 async def test_events_tell_the_story_in_order(harbour: Collection) -> None:
