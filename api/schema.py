@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thresher.context import Citation
-    from thresher.engine.requests import RankedEvidence, SearchResult
+    from thresher.engine.requests import Answer, RankedEvidence, SearchResult
 
 
 class _Model(BaseModel):
@@ -88,7 +90,7 @@ class SearchResponse(_Model):
 def search_response(result: SearchResult, *, include_trace: bool = False) -> SearchResponse:
     """A result of the engine as the faces show it."""
     answer = result.answer
-    quotes = [span for item in result.results for span in item.spans] if answer is None else answer.citations
+    quotes = [] if answer else [_citation(span) for item in result.results for span in item.spans]
     trajectory = result.trajectory.model_dump(mode="json") if include_trace and result.trajectory else None
     return SearchResponse.model_validate(
         {
@@ -96,20 +98,27 @@ def search_response(result: SearchResult, *, include_trace: bool = False) -> Sea
             "status": result.status,
             "query": result.query,
             "results": [_result(item) for item in result.results],
-            "answer": (answer.text or None) if answer else None,
-            "answer_withheld": answer.withheld_reason if answer else None,
-            "citations": [_citation(span) for span in quotes],
-            "refused_citations": answer.refused_citations if answer else 0,
+            **answer_fields(answer, quotes),
             "stop_reason": str(result.stop_reason),
             "sufficient": result.sufficient,
             "justification": result.justification,
             "missing": list(result.missing),
-            "usage": asdict(result.usage),
+            "usage": {**asdict(result.usage), "speedup": result.usage.speedup},
             "warnings": list(result.warnings),
             "notices": list(result.notices),
             "trajectory": trajectory,
         }
     )
+
+
+def answer_fields(answer: Answer | None, quotes: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """The fields of a response that tell an answer; `quotes` are its citations where there is none."""
+    return {
+        "answer": (answer.text or None) if answer else None,
+        "answer_withheld": answer.withheld_reason if answer else None,
+        "citations": [_citation(span) for span in answer.citations] if answer else list(quotes),
+        "refused_citations": answer.refused_citations if answer else 0,
+    }
 
 
 def _result(item: RankedEvidence) -> dict[str, Any]:

@@ -7,7 +7,7 @@ prompt extends the one before it unless an edit removed something, and every cha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,26 +123,14 @@ class Ledger:
 
         They count as blocks of turn `turn` from then on.
         """
-        found: list[Block] = []
-        unknown: list[str] = []
-        unchanged: list[str] = []
-        protected: list[str] = []
-        for handle in dict.fromkeys(handles):
-            block = self.block(handle)
-            if block is None:
-                unknown.append(handle)
-            elif not block.restorable:
-                protected.append(handle)
-            elif self.is_live(handle):
-                unchanged.append(handle)
-            else:
-                found.append(block)
+        asked = self._sort_out(handles, lambda block: block.restorable, live=False)
+        found = asked.asked
         if found:
             self._check_end()
         added = sum(self._place(replace(block.draft, turn=turn)).tokens for block in found)
         return self._record(
             Edited(EditKind.RESTORE, tuple(handles), turn),
-            Removal(unknown=tuple(unknown), unchanged=tuple(unchanged), protected=tuple(protected)),
+            asked,
             restored=tuple(block.handle or "" for block in found),
             tokens_added=added,
         )
@@ -171,26 +159,13 @@ class Ledger:
 
     def removal(self, handles: Sequence[str], *, fold: bool = False) -> Removal:
         """What a prune (or a fold) of these handles would take out; nothing is done yet."""
-        named: list[Block] = []
-        unknown: list[str] = []
-        unchanged: list[str] = []
-        protected: list[str] = []
-        for handle in dict.fromkeys(handles):
-            block = self.block(handle)
-            if block is None:
-                unknown.append(handle)
-            elif not block.prunable:
-                protected.append(handle)
-            elif not self.is_live(handle):
-                unchanged.append(handle)
-            else:
-                named.append(block)
-        removal = self._structure.removal(named, self._live, fold=fold)
+        named = self._sort_out(handles, lambda block: block.prunable, live=True)
+        removal = self._structure.removal(named.asked, self._live, fold=fold)
         return replace(
             removal,
-            unknown=tuple(unknown),
-            unchanged=(*unchanged, *removal.unchanged),
-            protected=(*protected, *removal.protected),
+            unknown=named.unknown,
+            unchanged=(*named.unchanged, *removal.unchanged),
+            protected=(*named.protected, *removal.protected),
         )
 
     def cost(self, removal: Removal, *, computed: int | None = None) -> tuple[int, int]:
@@ -228,6 +203,24 @@ class Ledger:
             self.restore(event.handles, turn=event.turn)
         else:
             self.fold(event.handles, event.note or "", turn=event.turn)
+
+    def _sort_out(self, handles: Sequence[str], may: Callable[[Block], bool], *, live: bool) -> Removal:
+        """Which of these handles an edit of blocks that are `live` (or are not) could act on, and why not the rest."""
+        asked: list[Block] = []
+        unknown: list[str] = []
+        unchanged: list[str] = []
+        protected: list[str] = []
+        for handle in dict.fromkeys(handles):
+            block = self.block(handle)
+            if block is None:
+                unknown.append(handle)
+            elif not may(block):
+                protected.append(handle)
+            elif self.is_live(handle) is not live:
+                unchanged.append(handle)
+            else:
+                asked.append(block)
+        return Removal(tuple(asked), unknown=tuple(unknown), unchanged=tuple(unchanged), protected=tuple(protected))
 
     def _place(self, draft: BlockDraft) -> Block:
         piece, tokens = self._measure(draft)

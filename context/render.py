@@ -50,6 +50,27 @@ ChunkFrame = Callable[[str, ChunkHeader, str, int], str]
 """Puts a chunk into its frame: evidence id, header, verbatim text, tokens of the text. No text may forge a frame."""
 
 
+def block_text(draft: BlockDraft, counter: TokenCounter, frame: ChunkFrame) -> str:
+    """The text of a block, a chunk or a note in its frame, a call as its name and arguments.
+
+    Raises:
+        ValueError: the draft lacks what its kind needs.
+    """
+    if draft.kind is BlockKind.CHUNK:
+        if draft.handle is None or draft.header is None:
+            raise ValueError("a chunk block needs a handle and a header")
+        return frame(draft.handle, draft.header, draft.text, counter.count(draft.text))
+    if draft.kind is BlockKind.NOTE:
+        if draft.handle is None:
+            raise ValueError("a note block needs a handle")
+        return frame_note(draft.handle, draft.evidence_ids, draft.text)
+    if draft.kind is BlockKind.CALL:
+        if draft.call is None:
+            raise ValueError("a call block needs its call")
+        return f"{draft.call.name} {draft.call.arguments}"
+    return draft.text
+
+
 class ChatRenderer:
     """Renders to OpenAI chat messages with native tool calls."""
 
@@ -58,24 +79,9 @@ class ChatRenderer:
 
     def measure(self, draft: BlockDraft, counter: TokenCounter) -> tuple[str, int]:
         """The text of a block and its tokens; every message and every call adds the chat format's own."""
-        piece = self._piece(draft, counter)
+        piece = block_text(draft, counter, self._frame)
         framed = draft.opens is not None or draft.kind is BlockKind.CALL
         return piece, counter.count(piece) + (counter.message_overhead if framed else 0)
-
-    def _piece(self, draft: BlockDraft, counter: TokenCounter) -> str:
-        if draft.kind is BlockKind.CHUNK:
-            if draft.handle is None or draft.header is None:
-                raise ValueError("a chunk block needs a handle and a header")
-            return self._frame(draft.handle, draft.header, draft.text, counter.count(draft.text))
-        if draft.kind is BlockKind.NOTE:
-            if draft.handle is None:
-                raise ValueError("a note block needs a handle")
-            return frame_note(draft.handle, draft.evidence_ids, draft.text)
-        if draft.kind is BlockKind.CALL:
-            if draft.call is None:
-                raise ValueError("a call block needs its call")
-            return f"{draft.call.name} {draft.call.arguments}"
-        return draft.text
 
     def joined(self, draft: BlockDraft) -> bool:
         """Never: each call is an entry of its own."""

@@ -199,7 +199,9 @@ def _profile(profile: Profile, *, swarm: bool, brief: Brief | None) -> Profile:
     prompt = profile.system_prompt
     if brief is not None:
         name = brief.path.rsplit("/", 1)[-1]
-        prompt += SUBAGENT_PROMPT.format(name=name, instructions=escape(brief.instructions)).rstrip() + "\n"
+        prompt += (
+            SUBAGENT_PROMPT.format(name=name, instructions=profile.disarm(escape(brief.instructions))).rstrip() + "\n"
+        )
     if swarm:
         prompt += SWARM_PROMPT
     return profile if prompt == profile.system_prompt else replace(profile, system_prompt=prompt)

@@ -48,6 +48,8 @@ class Limits:
         try:
             await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
+                if task.cancelled():  # by itself: nobody here has stopped it
+                    raise RuntimeError("the work broke itself off (it raised CancelledError)")
                 return task.result()
             cancelled = watcher is not None and watcher.done()
             raise Stopped(StopReason.CANCELLED if cancelled else StopReason.DEADLINE)

@@ -43,6 +43,7 @@ class Display:
         self._budget = budget
         self._issue = profile.handles
         self._wording = profile.wording
+        self._disarm = profile.disarm
 
     def add(self, turn: int, call: Call, result: ToolResult, *, room: int) -> Observation:
         """Show as much of `result` as fits into `room` tokens and the tool-output budget."""
@@ -146,9 +147,10 @@ class Display:
     def _fold(self, turn: int, call: Call, fold: Fold, room: int) -> Observation:
         """Write the note below the head, in the room that what it replaces leaves, and the receipt behind it."""
         handles = fold.handles or self._ledger.foldable(before=turn)
+        note = self._disarm(fold.note)
         removal = self._ledger.removal(handles, fold=True)
         freed, _ = self._ledger.cost(removal)
-        needed = self._ledger.tokens_of_fold(removal, fold.note)
+        needed = self._ledger.tokens_of_fold(removal, note)
         spare = room - 2 * WORDS_TOKENS + freed
         if not removal.asked or needed > min(spare, freed):
             if removal.asked:
@@ -159,7 +161,7 @@ class Display:
             self._ledger.append(head)
             return Observation(call, Outcome.REJECTED, head.text.strip())
         self._ledger.append(self._notice(self._wording.folding, turn, WORDS_TOKENS, Role.TOOL, call))
-        receipt = self._ledger.fold(handles, fold.note, turn=turn)
+        receipt = self._ledger.fold(handles, note, turn=turn)
         words = self._notice(self._wording.receipt(receipt) + "\n", turn, WORDS_TOKENS)
         self._ledger.append(words)
         return Observation(call, Outcome.OK, words.text.strip(), receipt=receipt)

@@ -40,6 +40,11 @@ def numbered(document_id: str, number: int, taken: Container[str]) -> str:
     return f"c{number}"
 
 
+def harmless(text: str) -> str:
+    """Nothing more to disarm than what every frame escapes."""
+    return text
+
+
 def all_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
     """Every tool, as it is."""
     return tools
@@ -55,6 +60,8 @@ class Profile:
         wording: what the engine says.
         handles: how an evidence id is issued.
         frame: how a chunk is shown; used by renderers that are made from the profile.
+        disarm: what the frames of this profile need escaped beyond the common control strings, in words that are not in
+            a frame of their own (a policy's note, a task): they may repeat what a document says.
         tools: which tools there are, and what they are called.
         flush: when batched prunes are applied, for requests with `edits=batched`: `Priced`, or `Threshold`.
         unlisted: names of tools that run but are not told to the model (a final text that a policy parses into
@@ -69,6 +76,7 @@ class Profile:
     wording: Wording = field(default_factory=Wording)
     handles: Handles = numbered
     frame: ChunkFrame = frame_chunk
+    disarm: Callable[[str], str] = harmless
     tools: ToolSet = all_tools
     flush: FlushRule = field(default_factory=Priced)
     unlisted: frozenset[str] = frozenset()

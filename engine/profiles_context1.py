@@ -67,7 +67,12 @@ def frame_document(evidence_id: str, header: ChunkHeader, text: str, text_tokens
 
 def escape_text(text: str) -> str:
     """A document's text with everything in it disarmed that could pass for the harness's lines or a template's."""
-    return _FORGED.sub(lambda match: match.group(0) + "\\", escape(text))
+    return disarm(escape(text))
+
+
+def disarm(text: str) -> str:
+    """A text without lines that could pass for the harness's own."""
+    return _FORGED.sub(lambda match: match.group(0) + "\\", text)
 
 
 def unescape_text(text: str) -> str:
@@ -245,6 +250,7 @@ CONTEXT1_PROFILE = Profile(
     wording=WORDING,
     handles=document_handle,
     frame=frame_document,
+    disarm=disarm,
     tools=published_tools,
     unlisted=frozenset({"finish", "restore_chunks", "fold"}),
 )

@@ -39,6 +39,8 @@ from thresher.engine.turns import Tally, Turn
 
 CALL_TOKENS = 48
 """Room kept for the head of each observation that a turn may hold."""
+TOKENS_A_CALL = 1_024
+"""A context of fewer tokens than so many for each call that a profile allows in a turn allows fewer calls."""
 TAIL_TOKENS = 352
 """Room kept for the end of a turn: usage line and notices, two clipped messages (what was repaired, what the engine
 took out), and the tokens that open the policy's next reply where a prompt is made of ids."""
@@ -105,7 +107,7 @@ class Session:
     @property
     def out_of_room(self) -> bool:
         """Whether another turn can no longer be guaranteed to fit."""
-        return self._reply_room < self.profile.max_calls * CALL_TOKENS
+        return self._reply_room < self._most_calls * CALL_TOKENS
 
     @property
     def over_hard(self) -> bool:
@@ -154,7 +156,7 @@ class Session:
 
     def add_decision(self, turn: Turn, decision: Decision) -> bool:
         """Put the policy's words and calls into the context; False when they do not fit."""
-        most = self.profile.max_calls
+        most = self._most_calls
         calls = tuple(
             Call(f"t{turn.index}.{number}", _plain_name(use.name), _argument_text(use.arguments))
             for number, use in enumerate(decision.calls[:most], 1)
@@ -279,7 +281,7 @@ class Session:
         used = self.ledger.tokens
         lines = [self.wording.usage.format(used=used, total=self.budget.total)]
         if turn.dropped:
-            lines.append(self.wording.dropped.format(count=turn.dropped, most=self.profile.max_calls))
+            lines.append(self.wording.dropped.format(count=turn.dropped, most=self._most_calls))
         if turn.flushed:
             lines.append(self.wording.flushed.format(count=sum(len(receipt.removed) for receipt in turn.flushed)))
         tier = self.budget.tier(used)
@@ -304,7 +306,12 @@ class Session:
     @property
     def _reply_room(self) -> int:
         """Tokens the policy may write and still leave room for what the engine must answer."""
-        return self.room - TAIL_TOKENS - self.profile.max_calls * CALL_TOKENS
+        return self.room - TAIL_TOKENS - self._most_calls * CALL_TOKENS
+
+    @property
+    def _most_calls(self) -> int:
+        """Calls that one turn may hold. A small context has room for the answers to few."""
+        return max(1, min(self.profile.max_calls, self.budget.total // TOKENS_A_CALL))
 
     @property
     def _past_hard(self) -> str:

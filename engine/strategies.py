@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from thresher.context import BlockKind, Budget, EditKind, EvidenceStore, Ledger, Receipt, Tier
+from thresher.context import BlockKind, Budget, EditKind, Evidence, EvidenceStore, Ledger, Receipt, Tier
 from thresher.engine.requests import Strategy
 from thresher.engine.tools.base import Tool
 from thresher.engine.wording import Wording
@@ -19,6 +19,7 @@ KEEP_TURNS = 2
 """Turns whose chunks `mask-old` leaves alone: the newest."""
 MAX_LISTED, LISTED_SHARE = 200, 4
 """`discard-all` lists the newest evidence, so many chunks at most, in a quarter of the soft limit at most."""
+TITLE_CHARACTERS = 120
 
 
 class Managed(Protocol):
@@ -72,7 +73,7 @@ class _Offers:
 class _Fold(_Offers):
     """Past the soft limit the next turn must fold. The turn after a fold is free, however small the limit is."""
 
-    demands = EditKind.FOLD
+    demands: EditKind | None = EditKind.FOLD
 
     def after_turn(self, search: Managed, turn: int) -> Intervention | None:
         folded = any(b.kind is BlockKind.NOTE and b.draft.turn == turn for b in search.ledger.live)
@@ -105,12 +106,18 @@ class _DiscardAll(_Offers):
             return None
         removal = ledger.removal(handles, fold=True)
         newest = search.store.newest(MAX_LISTED)
-        lines = [f"{evidence.id}: {evidence.title or evidence.document_id}" for evidence in newest]
+        lines = [f"{evidence.id}: {_title(evidence)}" for evidence in newest]
         note = search.wording.discarded.format(evidence="\n".join(lines))
         while lines and ledger.tokens_of_fold(removal, note) > search.budget.soft // LISTED_SHARE:
             lines = lines[: len(lines) * 3 // 4]  # the oldest go first
             note = search.wording.discarded.format(evidence="\n".join(lines))
         return Intervention(ledger.fold(handles, note, turn=turn))
+
+
+def _title(evidence: Evidence) -> str:
+    """A document's title in one short line: with a line break in it, it could write entries and headers of its own."""
+    title = " ".join((evidence.title or evidence.document_id).split())
+    return title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…"
 
 
 def _past_soft(search: Managed) -> bool:

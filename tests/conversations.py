@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from thresher.context import Message
+from thresher.engine.policies import ScriptedPolicy
+from thresher.engine.policies.scripted import Step
+from thresher.engine.policy import Decision, View
 
 
 def fault_in(messages: Sequence[Message]) -> str | None:
@@ -31,3 +34,16 @@ def fault_in(messages: Sequence[Message]) -> str | None:
         elif role == "assistant":
             waiting = [call["id"] for call in message.get("tool_calls", ())]
     return f"{waiting} are not answered" if waiting else None
+
+
+class Watched(ScriptedPolicy):
+    """Keeps the views of its turns, every one of them a valid conversation."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        super().__init__(steps)
+        self.views: list[View] = []
+
+    async def decide(self, view: View) -> Decision:
+        assert fault_in(view.prompt.messages) is None
+        self.views.append(view)
+        return await super().decide(view)

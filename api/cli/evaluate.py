@@ -51,10 +51,11 @@ def evaluate(
 
     chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **flags)
     choice = chosen.policy_choice()
+    ways = _ways(chosen, compare, flags["strategy"])
     with progress_bar() as bar:
         comparison = run(
             directory,
-            _ways(chosen, compare),
+            ways,
             policy=chosen.policy,
             open_policy=lambda: open_policy(choice, chosen.model_api_key),
             profile=choice.engine_profile(choice.make(chosen.model_api_key)),
@@ -73,11 +74,11 @@ def evaluate(
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _ways(chosen: Settings, compare: str | None) -> dict[str, SearchRequest]:
+def _ways(chosen: Settings, compare: str | None, strategy: str | None) -> dict[str, SearchRequest]:
     """How to search, by what the table calls it: as the settings say, or with each of the strategies compared.
 
     Raises:
-        UsageError: there is no such strategy.
+        UsageError: there is no such strategy, or one is named by flag too.
     """
     from thresher.api.errors import UsageError
     from thresher.engine.requests import Strategy
@@ -85,6 +86,8 @@ def _ways(chosen: Settings, compare: str | None) -> dict[str, SearchRequest]:
 
     if compare is None:
         return {f"{chosen.policy} ({chosen.effort})": chosen.search_request(ANY_QUESTION)}
+    if strategy is not None:
+        raise UsageError("--compare names the strategies itself: leave --strategy out")
     known = [str(strategy) for strategy in Strategy]
     names = known if compare == "all" else [name.strip() for name in compare.split(",")]
     if unknown := [name for name in names if name not in known]:

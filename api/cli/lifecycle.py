@@ -18,7 +18,7 @@ from thresher.api.cli.common import (
     opener,
     settings,
 )
-from thresher.api.cli.console import emit, human_bytes, out, plural
+from thresher.api.cli.console import emit, human_bytes, note, one_line, out, plural
 
 
 def register(app: typer.Typer) -> None:
@@ -120,6 +120,8 @@ def import_(
     request = ImportRequest(file=_existing(file), **making(chosen, embedder=embedder, chunker=chunker))
     with progress_bar() as bar:
         report = perform(IMPORT, request, chosen.collection, opener=opener(chosen), on_event=bar.on_event)
+    if report["vectors_unused"] is not None:
+        note(f"the file's vectors were not used: {one_line(report['vectors_unused'], 300)}")
     if json:
         emit(report)
         return

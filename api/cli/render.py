@@ -33,6 +33,8 @@ def print_results(console: Console, response: SearchResponse) -> None:
     for part in response.missing:
         console.print(f"   missing: {one_line(part, 200)}", style="yellow")
     for notice in response.notices:
+        if notice == response.answer_withheld:
+            continue  # stands above the passages
         console.print(f"   {one_line(notice, 200)}", style="dim")
 
 
@@ -52,7 +54,9 @@ def _ending(response: SearchResponse) -> str:
     usage = response.usage
     count = plural(len(response.results), "passage")
     if not response.results:
-        verdict = "no passages" if response.status == "failed" else "nothing found"  # two different results
+        # Two different results: what was not searched for cannot be said not to be there.
+        unsearched = response.status == "failed" or not usage["searches"]
+        verdict = "no passages" if unsearched else "nothing found"
     elif response.sufficient is None:
         verdict = count
     else:

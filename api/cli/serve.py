@@ -29,8 +29,9 @@ def serve(
 ) -> None:
     """Serve the HTTP API.
 
-    The server owns the collections it has opened until it stops; other commands on them go through it. The policy is
-    the server's; strategy, rollouts, swarm and answer are what a request gets that does not say otherwise.
+    The server owns the collections it has opened until it stops; other commands on them go through it. Those that -c
+    names are opened at its start, others when they are first used. The policy is the server's; strategy, rollouts,
+    swarm and answer are what a request gets that does not say otherwise.
 
     An address that other machines can reach needs THRESHER_API_KEY.
     """

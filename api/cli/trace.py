@@ -30,16 +30,19 @@ def register(app: typer.Typer) -> None:
 def show(ctx: typer.Context, trace: TraceArgument, json: JsonOption = False) -> None:
     """Show every turn of a search: queries, what was kept and pruned, receipts, tokens and costs."""
     from thresher.api.cli.trace_text import print_trajectory
+    from thresher.api.schema import answer_fields
     from thresher.api.traces import find_trace, read_answer
 
     chosen = settings(ctx)
     path = find_trace(trace)
     trajectories = _read(path)
+    answer = read_answer(path)
     if json:
-        emit({"object": "list", "data": [trajectory.model_dump(mode="json") for trajectory in trajectories]})
+        data = [trajectory.model_dump(mode="json") for trajectory in trajectories]
+        emit({"object": "list", "data": data, **answer_fields(answer)})
         return
     for trajectory in trajectories:
-        print_trajectory(out(), trajectory, read_answer(path), prices=chosen.prices())
+        print_trajectory(out(), trajectory, answer, prices=chosen.prices())
 
 
 def export(
@@ -63,6 +66,8 @@ def export(
     trajectories = _read(path)
     if len(trajectories) > 1:
         raise UsageError(f"{path} holds {len(trajectories)} searches, and a page shows one: give the id of a search")
+    if html.is_dir():
+        raise UsageError(f"{html} is a folder; name a file in it")
     if html.exists() and not overwrite:
         raise UsageError(f"{html} exists; name another file, or add --overwrite")
     page = trace_page(read_trace(trajectories[0], read_answer(path)), chosen.prices())

@@ -163,7 +163,8 @@ class _Printer:
             self.line(one_line(trace.justification, 600), within="  ")
         if trace.error:
             self.line(f"error: {one_line(trace.error, 600)}", "red", within="  ")
-        self.line(f"cost: {cost_text(trace.total_cost, self.prices)}", "dim")
+        agents = ", those of agents that ran at once added up" if trace.agents else ""
+        self.line(f"cost: {cost_text(trace.total_cost, self.prices)}{agents}", "dim")
 
 
 def _found(passage: Passage) -> str:

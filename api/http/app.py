@@ -30,7 +30,7 @@ def create_app(
     only: tuple[str, ...] = (),
     policy: PolicyFactory | None = None,
 ) -> FastAPI:
-    """Make the application. It opens collections lazily and closes them when it shuts down.
+    """Make the application. It opens collections on first use, named ones at its start, and closes them at its end.
 
     Its `state` has the `registry` of them, and the local `door` to it, for whoever serves the application to open.
 
@@ -59,6 +59,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        registry.warm()
         yield
         await close_policy(factory)
         await asyncio.to_thread(door.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import Counter
@@ -22,6 +23,8 @@ from thresher.corpus.paths import collection_path, is_collection, list_collectio
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.search import PolicyFactory, SearchEngine
+
+logger = logging.getLogger("thresher.api")
 
 SEARCH = "search"
 """What a search calls itself; searches are short, so whoever needs a collection alone waits for them."""
@@ -95,6 +98,14 @@ class Registry:
         self._closed = False
         # Not the loop's own threads: those that wait here must not keep searches from theirs.
         self._waiting = ThreadPoolExecutor(8, "registry")
+
+    def warm(self) -> None:
+        """Begin to open the collections that were named, in the background, so that no first search waits for that.
+
+        What fails is logged; the search that needs it will try again and say why.
+        """
+        if self._only:
+            self._waiting.submit(self._warm, self._only)
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[SearchEngine]:
@@ -204,6 +215,16 @@ class Registry:
         self._waiting.shutdown(wait=False, cancel_futures=True)
         for engine in engines:
             engine.collection.close()
+
+    def _warm(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            try:
+                with self.lease(name, SEARCH) as collection:
+                    collection.warm()
+            except Exception as error:
+                if self._closed:
+                    return
+                logger.warning("collection %r was not opened ahead of its first search: %s", name, error)
 
     def _at_once(self, name: str) -> SearchEngine | None:
         """The engine, if it is to be had without waiting."""

@@ -99,7 +99,11 @@ def _header(trace: TraceView, prices: Prices) -> Html:
         _tile("peak context", f"{peak:,}", f"of {trace.budget.get('total', 0):,} tokens"),
         _tile("prompt tokens", f"{cost.prompt:,}", f"{cost.reprefill:,} prefilled again" if cost.reprefill else None),
         _tile("tokens written", f"{cost.completion:,}"),
-        _tile("seconds", f"{cost.seconds:,.2f}", f"{cost.model_seconds:,.2f} in the policy"),
+        _tile(
+            "seconds" if not trace.agents else "seconds, of all agents",
+            f"{cost.seconds:,.2f}",
+            f"{cost.model_seconds:,.2f} in the policy",
+        ),
     ]
     money = cost.money(prices)
     if money is not None:

@@ -64,6 +64,7 @@ class ImportReport:
     Attributes:
         documents: in the file; `unchanged` of them the collection had already.
         embedded: passages that the embedder computed; `reused` those whose vector was in the file or known.
+        vectors_unused: why the vectors that the file has were of no use; None if they were used, or there are none.
     """
 
     documents: int
@@ -73,6 +74,7 @@ class ImportReport:
     embedded: int
     reused: int
     seconds: float
+    vectors_unused: str | None = None
 
 
 def export_collection(
@@ -149,7 +151,14 @@ def import_collection(collection: Collection, file: Path, on_progress: OnProgres
     with collection.record.write() as connection:  # last: a source that counts as indexed must have its documents
         put_source_rows(connection, [line.fields for line in run.sources])
     return ImportReport(
-        run.done, run.unchanged, len(run.sources), run.chunks, run.embedded, run.reused, time.monotonic() - started
+        documents=run.done,
+        unchanged=run.unchanged,
+        sources=len(run.sources),
+        chunks=run.chunks,
+        embedded=run.embedded,
+        reused=run.reused,
+        seconds=time.monotonic() - started,
+        vectors_unused=run.misfit if run.header.vectors else None,
     )
 
 
@@ -162,8 +171,7 @@ class _Import:
         self.done = self.unchanged = self.chunks = self.embedded = self.reused = 0
         self._collection = collection
         self._chunker = collection.chunker
-        manifest = collection.manifest
-        self._vectors_fit = header.chunker == manifest.chunker and header.embedder == asdict(manifest.embedder)
+        self.misfit = _misfit(header, collection)
 
     def put(self, batch: list[_Item]) -> None:
         """Write what the collection does not have as it is in the file."""
@@ -190,7 +198,21 @@ class _Import:
         self.reused += made.reused + sum(len(document.spans) for document in ready)
 
     def _is_ready(self, item: _Item) -> bool:
-        return self._vectors_fit and item.vectors is not None
+        return self.misfit is None and item.vectors is not None
+
+
+def _misfit(header: Header, collection: Collection) -> str | None:
+    """Why vectors of the file cannot be those of the collection; None if they can."""
+    manifest = collection.manifest
+    here = asdict(manifest.embedder)
+    if header.embedder != here:
+        theirs, ours = (str(embedder.get("spec")) for embedder in (header.embedder, here))
+        if theirs != ours:
+            return f"they are of the embedder {theirs}, the collection has {ours}"
+        return f"they are of another revision or dimension of the embedder {ours}"
+    if header.chunker != manifest.chunker:
+        return f"they are of the chunker {header.chunker}, the collection has {manifest.chunker}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Protocol
 from thresher.context import Citation, Evidence, EvidenceError, EvidenceStore, unescape
 from thresher.engine.policies.builtin.questions import FUNCTION
 from thresher.engine.requests import Answer, RankedEvidence
+from thresher.engine.tokenizers import valid_unicode
 
 _WORD = re.compile(r"\w+")
 
@@ -113,7 +114,7 @@ def check(draft: Draft, store: EvidenceStore) -> Answer:
         held = [citation for quote in claim.quotes if (citation := _cited(quote, store)) is not None]
         refused += len(claim.quotes) - len(held)
         if held and claim.text.strip():
-            texts.append(claim.text.strip())
+            texts.append(valid_unicode(claim.text.strip()))
             citations.update(dict.fromkeys(held))
     if not texts:
         reason = "the answer was withheld: none of its statements is backed by a quote that stands in the evidence"

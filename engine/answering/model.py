@@ -11,6 +11,7 @@ from thresher.context import ChunkHeader
 from thresher.context.framing import frame_chunk
 from thresher.engine.answering.base import Basis, Claim, Draft, Quote
 from thresher.engine.errors import ModelRefused
+from thresher.engine.policies.model.thoughts import split_thoughts
 
 SYSTEM_PROMPT = """\
 You answer a question from quoted passages, and from nothing else.
@@ -27,6 +28,8 @@ do, from one passage. A claim without such a quote is thrown away.
 """
 
 REPLY_TOKENS = 1_024
+TRIES = 256
+"""How many brackets of a reply are tried as the start of its object."""
 PASSAGE_CHARACTERS = 48_000
 """Passages beyond this many characters in all are not sent."""
 
@@ -138,9 +141,9 @@ def passages(basis: Basis) -> str:
 def parse_claims(text: str) -> tuple[Claim, ...] | None:
     """The claims in a reply, with whatever stands around the JSON; None if there is no such object.
 
-    What is in it but is no claim, or no quote, is left out.
+    What the model only thought of is no claim. What is in it but is no claim, or no quote, is left out.
     """
-    value = _object_with_claims(text)
+    value = _object_with_claims(split_thoughts(text)[1])
     if value is None:
         return None
     claims = []
@@ -164,8 +167,9 @@ def parse_claims(text: str) -> tuple[Claim, ...] | None:
 
 def _object_with_claims(text: str) -> dict[str, Any] | None:
     decoder = json.JSONDecoder()
-    at = text.find("{")
-    while at >= 0:
+    at, tries = text.find("{"), 0
+    while at >= 0 and tries < TRIES:
+        tries += 1
         try:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):

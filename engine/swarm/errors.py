@@ -31,6 +31,12 @@ class TooManyAgents(SwarmError):
     code = "too_many_agents"
 
 
+class InvalidTask(SwarmError):
+    """A task that no search can be made of: it is too long, or says nothing."""
+
+    code = "task_invalid"
+
+
 class TaskFailed(SwarmError):
     """A sub-agent broke: its policy, its model server, or its request."""
 

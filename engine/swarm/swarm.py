@@ -20,6 +20,7 @@ from thresher.engine.requests import SearchRequest, StopReason
 from thresher.engine.swarm.errors import (
     AgentExists,
     CriticalStepsSpent,
+    InvalidTask,
     SwarmError,
     TaskFailed,
     TooManyAgents,
@@ -140,6 +141,7 @@ class Swarm:
         Raises:
             UnknownAgent: there is none of that name.
             CriticalStepsSpent: it could not take one step.
+            InvalidTask: no search can be made of the task.
             TaskFailed: it could not be started. One that breaks later is a failed result, with what it had found.
         """
         if name not in self._instructions:
@@ -209,7 +211,7 @@ class Swarm:
         try:
             return replace(
                 request,
-                query=escape(task),
+                query=self.session.profile.disarm(escape(task)),
                 rollouts=1,
                 include_answer=False,
                 deadline_s=None,  # the limits of the whole search hold for all its agents
@@ -217,7 +219,7 @@ class Swarm:
                 max_critical_steps=allowed,
             )
         except InvalidRequest as error:
-            raise TaskFailed(f"this is no task: {error}") from error
+            raise InvalidTask(f"this is no task: {error}") from error
 
     async def _started(self, brief: Brief) -> Agent:
         try:

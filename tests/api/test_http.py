@@ -5,6 +5,7 @@ import errno
 import json
 import logging
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from thresher.api.errors import ConfigError
 from thresher.api.http import create_app
 from thresher.api.http.guard import is_loopback
 from thresher.corpus.collection import Collection
-from thresher.corpus.errors import CollectionDamaged, StorageFull
+from thresher.corpus.errors import CollectionDamaged, CollectionLocked, StorageFull
 from thresher.corpus.paths import collection_path
 from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policy import Decision, ToolUse, View
@@ -103,7 +104,7 @@ async def test_minimal_search_has_the_documented_shape(harbour: str) -> None:
     assert first["document_id"] == "brask.md"
     assert first["url"] == "file:///brask.md"
     assert first["metadata"] == {"year": 1958}
-    assert body["usage"]["searches"] == 1
+    assert (body["usage"]["searches"], body["usage"]["speedup"]) == (1, 1.0)
     assert body["trajectory"] is None
 
 
@@ -216,6 +217,47 @@ async def test_only_the_named_collections_are_served(harbour: str) -> None:
     async with client(only=("other",)) as http:
         response = await http.post("/v1/search", json={"query": "x", "collections": ["harbour"]})
     assert "harbour'; this server has none" in check_error(response, 404, "collection_not_found", "collections")
+
+
+async def test_named_collections_are_opened_at_the_start(
+    harbour: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warmed = threading.Event()
+    monkeypatch.setattr(Collection, "warm", lambda collection: warmed.set())
+    async with client(only=("absent", harbour)):
+        assert await asyncio.to_thread(warmed.wait, 30)
+        with pytest.raises(CollectionLocked):
+            Collection.open(collection_path(harbour))
+    assert (
+        "collection 'absent' was not opened ahead of its first search: there is no collection 'absent'" in caplog.text
+    )
+    with Collection.open(collection_path(harbour)):  # given back when the server stops
+        pass
+
+
+async def test_a_collection_that_cannot_be_warmed_is_searched_all_the_same(
+    harbour: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(collection: Collection) -> None:
+        raise OSError(errno.EIO, "bad sector")
+
+    monkeypatch.setattr(Collection, "warm", fail)
+    async with client(only=(harbour,), effort="minimal") as http:
+        for _ in range(300):
+            if caplog.records:
+                break
+            await asyncio.sleep(0.1)
+        assert (await http.post("/v1/search", json={"query": "yard"})).status_code == 200
+    assert "bad sector" in caplog.text
+
+
+async def test_collections_that_nobody_named_are_opened_when_they_are_searched(
+    harbour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Collection, "warm", lambda collection: pytest.fail("warmed"))
+    async with client():
+        with Collection.open(collection_path(harbour)):
+            pass
 
 
 async def test_the_server_owns_what_it_has_opened(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,22 @@ def test_export_and_import(harbour: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert Outcome("import", "foreign.jsonl", "-c", "copy").code == 1
 
 
+def test_an_import_tells_that_vectors_were_not_used(harbour: str, tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    assert Outcome("export", file, "-c", harbour, "--vectors").code == 0
+    reading = ["import", file, "--embedder", "wordllama"]
+    used = Outcome(*reading, "-c", "same", "--json")
+    assert (used.json["vectors_unused"], used.json["embedded"]) == (None, 0)
+    assert "vectors" not in used.err
+    unused = Outcome(*reading, "-c", "other", "--chunker", "structure-1:100")
+    assert unused.code == 0
+    why = "they are of the chunker structure-1, the collection has structure-1:100"
+    assert f"the file's vectors were not used: {why}" in " ".join(unused.err.split())
+    assert Outcome(*reading, "-c", "other", "--json").json["vectors_unused"] == why
+    assert Outcome("export", file, "-c", harbour, "--overwrite").code == 0
+    assert Outcome(*reading, "-c", "other", "--json").json["vectors_unused"] is None
+
+
 def test_snapshot_and_restore(harbour: str, tmp_path: Path) -> None:
     taken = Outcome("snapshot", tmp_path / "kept", "-c", harbour, "--json")
     assert taken.code == 0, taken.err

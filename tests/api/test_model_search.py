@@ -63,6 +63,10 @@ def test_a_model_that_cannot_be_asked_fails_the_search_and_says_so(harbour: str)
     with serve_model(always=Reply(status=401, error="no key, no words")) as model:
         shown = Outcome("search", QUESTION, "-c", harbour, "--policy", f"chat:stub@{model.url}")
     assert "failed (error): no passages" in shown.out, "that nothing could be asked is not that nothing was found"
+    with serve_model(always=Reply(hang=True)) as model:
+        shown = Outcome("search", QUESTION, "-c", harbour, "--policy", f"chat:stub@{model.url}", "--deadline", "0.5")
+    assert shown.code == 3
+    assert "partial (deadline): no passages" in shown.out
 
 
 @pytest.mark.parametrize("as_flag", [True, False])
@@ -81,3 +85,18 @@ def test_a_search_that_a_server_runs_uses_the_key_of_the_server(
             assert outcome.code == 0, outcome.err
         assert {request.headers.get("authorization") for request in model.requests} == {"Bearer the-server's"}
         assert KEY not in json.dumps(model.bodies)
+
+
+def test_why_an_answer_is_withheld_is_told_once(harbour: str) -> None:
+    def searches(body: dict[str, Any]) -> Reply:
+        return Reply(calls=[("search_corpus", {"query": "yard"})])
+
+    def gives_up(body: dict[str, Any]) -> Reply:
+        return Reply(calls=[("finish", {"evidence_ids": ["c1"], "sufficient": False})])
+
+    with serve_model(searches, gives_up) as model:
+        place = ["--policy", "chat:stub", "--model-url", model.url]
+        shown = Outcome("search", "Which yard was it?", "-c", harbour, *place, "--answer")
+    assert shown.code == 4
+    assert shown.out.startswith("no answer: ")
+    assert shown.out.count("the evidence is not sufficient") == 1

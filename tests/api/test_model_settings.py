@@ -254,6 +254,9 @@ def test_an_answer_is_written_and_cited(harbour: str) -> None:
         for citation in found["citations"]:
             start, text = texts[citation["id"]]
             assert text[citation["start"] - start : citation["end"] - start] == citation["text"]
+    kept = Outcome("trace", "show", "last", "--json").json
+    for name in ("answer", "answer_withheld", "citations", "refused_citations"):
+        assert kept[name] == found[name]
     silent = Outcome("search", "Who was the founder of the Brask works?", "-c", harbour, "--json").json
     assert (silent["answer"], silent["answer_withheld"]) == (None, None)
 
@@ -374,6 +377,8 @@ def test_strategies_are_compared_side_by_side(evaluation_set: Path) -> None:
     refused = Outcome("eval", evaluation_set, "--compare", "prune,forget")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "there is no strategy 'forget'; choose from prune, fold" in refused.err
+    both = Outcome(*arguments, "--strategy", "fold")
+    assert (both.code, both.err) == (2, "error: --compare names the strategies itself: leave --strategy out\n")
 
 
 def test_answers_of_an_evaluation_are_scored(evaluation_set: Path) -> None:

@@ -245,6 +245,7 @@ def test_export_writes_one_page(tmp_path: Path, thresher_home: Path) -> None:
     again = Outcome("trace", "export", result.id, "--html", target)
     assert again.code == 2
     assert "add --overwrite" in again.err
+    assert "is a folder; name a file in it" in Outcome("trace", "export", "last", "--html", thresher_home).err
     assert Outcome("trace", "export", result.id, "--html", target, "--overwrite").code == 0
     assert "answer: It was Edda Brask." in Outcome("trace", "show", "last").out
 

@@ -72,6 +72,7 @@ def test_agents_are_indented_below_the_search(tmp_path: Path) -> None:
     inner = trajectory.model_copy(update={"id": f"{trajectory.id}/alpha/beta", "question": "Which yard\nwas it?"})
     agent = trajectory.model_copy(update={"id": f"{trajectory.id}/alpha", "subagents": (inner,)})
     lines = shown(trajectory.model_copy(update={"subagents": (agent,)})).splitlines()
+    assert lines[-1].endswith(", those of agents that ran at once added up")
     assert "    agent alpha" in lines
     assert "        agent beta" in [line.replace("alpha/", "") for line in lines]
     at = next(n for n, line in enumerate(lines) if line.strip() == "agent beta")

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from conversations import fault_in
+from conversations import Watched
 
 from thresher.context import Budget, ChatRenderer, ChunkHeader, Evidence, EvidenceStore, escape
 from thresher.corpus.collection import Collection
@@ -36,17 +36,6 @@ def search(query: str, **rest: Any) -> Decision:
 
 
 FINISH = turn(use("finish", evidence_ids=["c1"], sufficient=True))
-
-
-class Watched(ScriptedPolicy):
-    def __init__(self, steps: Sequence[Step]) -> None:
-        super().__init__(steps)
-        self.views: list[View] = []
-
-    async def decide(self, view: View) -> Decision:
-        assert fault_in(view.prompt.messages) is None
-        self.views.append(view)
-        return await super().decide(view)
 
 
 async def run(

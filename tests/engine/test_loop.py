@@ -409,6 +409,24 @@ async def test_sampled_tokens_of_calls_beyond_the_limit_stay_in_the_prompt(harbo
     assert len(kept) == 16
 
 
+async def test_a_policy_that_breaks_itself_off_loses_no_evidence(harbour: Collection) -> None:
+    def gives_up(view: View) -> Decision:
+        raise asyncio.CancelledError
+
+    result = await run(harbour, turn(use("search_corpus", query="ferry")), gives_up)
+    assert (result.status, result.stop_reason) == ("failed", StopReason.ERROR)
+    assert result.results
+    assert "broke itself off" in " ".join(result.warnings)
+
+
+async def test_the_smallest_context_has_room_for_several_turns(harbour: Collection) -> None:
+    words = ("ferry", "lighthouse", "engine", "yard")
+    steps = [turn(use("search_corpus", query=word)) for word in words]
+    result = await run(harbour, *steps, finish("c1"), max_tokens=4_096)
+    assert result.stop_reason is StopReason.FINISHED
+    assert result.usage.peak_context_tokens <= 4_096
+
+
 async def test_events_tell_the_story_in_order(harbour: Collection) -> None:
     events: list[Event] = []
     engine = SearchEngine(

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conversations import fault_in
+from conversations import Watched
 from support import make_collection, shared_data
 
 from thresher.context import Budget
 from thresher.corpus.collection import Collection
 from thresher.engine import SearchRequest, SearchResult, StopReason, Trajectory, replay
-from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policies.scripted import Step
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.profiles import Profile
@@ -39,19 +38,6 @@ def search(query: str) -> Decision:
 
 def finish(*ids: str) -> Decision:
     return use("finish", evidence_ids=list(ids), sufficient=True)
-
-
-class Watched(ScriptedPolicy):
-    """Keeps the views of its turns."""
-
-    def __init__(self, steps: list[Step]) -> None:
-        super().__init__(steps)
-        self.views: list[View] = []
-
-    async def decide(self, view: View) -> Decision:
-        assert fault_in(view.prompt.messages) is None
-        self.views.append(view)
-        return await super().decide(view)
 
 
 async def run(

@@ -279,6 +279,9 @@ async def test_the_concurrency_cap_holds(harbour: Collection) -> None:
             nonlocal running, most
             running += 1
             most = max(most, running)
+            if running == cap:
+                full.set()
+            await asyncio.wait_for(full.wait(), 30)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             running -= 1
@@ -287,6 +290,7 @@ async def test_the_concurrency_cap_holds(harbour: Collection) -> None:
     steps = [give(*((f"a{n}", f"task {n}") for n in range(7))), finish(sufficient=False)]
     for cap in (2, 7):
         most = 0
+        full = asyncio.Event()
         engine = SearchEngine(
             harbour,
             lambda _: ScriptedPolicy(steps),

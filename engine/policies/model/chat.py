@@ -30,6 +30,8 @@ PATH = "/chat/completions"
 MOST_LESSONS = 10
 """How often in a row a request is changed because the server refused it."""
 _JUSTIFICATION_CHARACTERS = 4_000
+_EVENTS_PER_TOKEN, _MORE_EVENTS = 4, 1_000
+"""How many events a streamed reply of so many tokens has at most; there is one for each token or few."""
 
 
 class ChatPolicy:
@@ -95,7 +97,7 @@ class ChatPolicy:
         while True:
             body = self._dialect.body(view.prompt, limit=limit, stream=self._streams, seed=self._seed)
             try:
-                reply = await self._reply(body, on_retry)
+                reply = await self._reply(body, limit, on_retry)
             except ModelRefused as refused:
                 lessons += 1
                 overflow = read_overflow(refused)
@@ -128,13 +130,18 @@ class ChatPolicy:
                 finish = "length" if full else reply.finish
                 return replace(reply, finish=finish, usage=replace(reply.usage, retries=retries))
 
-    async def _reply(self, body: dict[str, Any], on_retry: Any) -> ChatReply:
+    async def _reply(self, body: dict[str, Any], limit: int, on_retry: Any) -> ChatReply:
         if not self._streams:
             return read_reply(await self._client.post(PATH, body, on_retry=on_retry))
         stream = ReplyStream(self._on_delta)
         async with aclosing(self._client.stream(PATH, body, on_retry=on_retry)) as events:
+            count = 0
             async for event in events:
                 stream.add(event)
+                count += 1
+                if count > _EVENTS_PER_TOKEN * limit + _MORE_EVENTS:  # it does not keep to the limit, and may never end
+                    stream.cut()
+                    break
         return stream.reply()
 
     @property

@@ -9,6 +9,8 @@ from typing import Any
 from thresher.engine.policies.model.recovery import Written
 from thresher.engine.policy import ModelUsage
 
+_NEST = 4
+"""How deep lists of parts may be."""
 REASONING_FIELDS = ("reasoning", "reasoning_content")
 """Newer vLLM and OpenRouter say the first, DeepSeek, llama.cpp and older vLLM the second."""
 
@@ -100,6 +102,8 @@ class ReplyStream:
     _message: dict[str, Any] = field(default_factory=dict)
     _parts: dict[str, list[str]] = field(default_factory=dict)
     _calls: dict[int, _Call] = field(default_factory=dict)
+    _place_of: dict[str, int] = field(default_factory=dict)
+    _last: int = -1
     _finish: str = ""
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -124,6 +128,10 @@ class ReplyStream:
             if isinstance(piece, Mapping):
                 self._add_call(piece)
 
+    def cut(self) -> None:
+        """No more is taken: what there is counts as a reply that reached its length limit."""
+        self._finish = "length"
+
     def reply(self) -> ChatReply:
         """The whole reply. Raises `BadReply` when nothing came."""
         if not self._parts and not self._calls and not self._finish:
@@ -140,7 +148,10 @@ class ReplyStream:
         name, arguments = _text(function.get("name")), function.get("arguments")
         index = self._index(piece, name)
         call = self._calls.setdefault(index, _Call())
-        call.id = call.id or _text(piece.get("id"))
+        self._last = max(self._last, index)
+        if not call.id and (identity := _text(piece.get("id"))):
+            call.id = identity
+            self._place_of.setdefault(identity, index)
         if name and name != call.name:  # some servers repeat the name with every piece
             call.name += name
         if isinstance(arguments, str) and isinstance(call.arguments, str):
@@ -151,14 +162,13 @@ class ReplyStream:
 
     def _index(self, piece: Mapping[str, Any], name: str) -> int:
         """Which call a piece belongs to. Some servers leave the index out, or give every call the same."""
-        index, last = piece.get("index"), max(self._calls, default=-1)
+        index, last = piece.get("index"), self._last
         known = self._calls.get(index) if isinstance(index, int) else None
         identity = _text(piece.get("id"))
         if isinstance(index, int) and (known is None or not (identity and known.id and identity != known.id and name)):
             return index
-        same = [at for at, call in self._calls.items() if identity and call.id == identity]
-        if same:
-            return same[0]
+        if identity in self._place_of:
+            return self._place_of[identity]
         return last + 1 if name or last < 0 else last
 
     def _tell(self, delta: Delta) -> None:
@@ -175,12 +185,13 @@ def _written(call: Any) -> Written | None:
     return Written(function.get("name"), function.get("arguments"))
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, depth: int = 0) -> str:
     """Text that may come as a list of parts."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list):
-        return "".join(_text(part.get("text")) if isinstance(part, Mapping) else _text(part) for part in value)
+    if isinstance(value, list) and depth < _NEST:
+        parts = (part.get("text") if isinstance(part, Mapping) else part for part in value)
+        return "".join(_text(part, depth + 1) for part in parts)
     return ""
 
 

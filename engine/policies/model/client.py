@@ -7,6 +7,7 @@ import base64
 import json
 import random
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ _NEVER = frozenset({501, 505})
 _HOPELESS = ("insufficient_quota", "requires --jinja", "not support", "unsupported")
 """In the reason of a 429 or 5xx: the same request will fail again."""
 _REASON_CHARACTERS = 400
+_READ_CHARACTERS = 20_000
 
 OnRetry = Callable[[str], None]
 T = TypeVar("T")
@@ -70,7 +72,7 @@ class ModelClient:
 
         async def attempt() -> dict[str, Any]:
             async with asyncio.timeout(self.settings.timeout_s), self._answer(path, body) as response:
-                answer = _object(await _read(response))
+                answer = self._object(await _read(response))
             self._check(answer)
             return answer
 
@@ -177,15 +179,15 @@ class ModelClient:
         done = False
         async with self._answer(path, body) as response:
             if "text/event-stream" not in response.headers.get("Content-Type", ""):
-                answer = _object(await _read(response))  # it does not stream: one event that holds the whole reply
+                answer = self._object(await _read(response))  # it does not stream: one event that holds the whole reply
                 self._check(answer)
                 yield answer
                 return
-            async for data in _server_sent(response):
+            async for data in _server_sent(response, self.settings.timeout_s):
                 if data == "[DONE]":
                     done = True
                     break
-                event = _object(data.encode())
+                event = self._object(data.encode())
                 self._check(event)
                 yield event
                 done = done or _ended(event)
@@ -201,7 +203,8 @@ class ModelClient:
             self._refuse(status, json.dumps(answer).encode(), None)
 
     def _refuse(self, status: int, content: bytes, asked: float | None) -> None:
-        reason = self._clean(_reason(content))
+        # A key that is cut in the middle would not be found, so the text is shortened after that.
+        reason = self._clean(_reason(content))[:_REASON_CHARACTERS]
         said = f"HTTP {status}" + (f" ({reason})" if reason else "")
         passing = status in _LATER or (status >= 500 and status not in _NEVER)
         if passing and not any(words in reason.lower() for words in _HOPELESS):
@@ -222,10 +225,22 @@ class ModelClient:
     def _clean(self, text: str) -> str:
         """Servers repeat the key that they refuse, and errors the address with the password in it."""
         parts = urlsplit(self._base)
-        for secret in (self.settings.api_key, parts.password):
+        password = parts.password or ""
+        sent = self._headers.get("Authorization", "").partition(" ")[2]
+        for secret in (self.settings.api_key, sent, password, unquote(password)):
             if secret:
                 text = text.replace(secret, "***")
         return text
+
+    def _object(self, content: bytes) -> dict[str, Any]:
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            shown = self._clean(content[:_READ_CHARACTERS].decode("utf-8", "replace"))[:80]
+            raise _Passing(f"the answer is not JSON ({shown!r})") from error
+        if not isinstance(value, dict):
+            raise _Passing(f"the answer is {type(value).__name__}, not a JSON object")
+        return value
 
     def _request(self, path: str, body: Mapping[str, Any]) -> httpx.Request:
         """A request for a transport: `httpx.AsyncClient` would merge URLs, cookies and defaults into each anew."""
@@ -297,14 +312,22 @@ async def _read(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-async def _server_sent(response: httpx.Response) -> AsyncGenerator[str, None]:
-    """The data of server-sent events. Lines may end anywhere between two parts of the body."""
+async def _server_sent(response: httpx.Response, silence_s: float) -> AsyncGenerator[str, None]:
+    """The data of server-sent events. Lines may end anywhere between two parts of the body.
+
+    Comments keep a connection open, but they are no events: `silence_s` is how long there may be nothing else.
+    """
     lines: list[str] = []
     buffer = b""
+    size = 0
+    heard = time.monotonic()
     async for part in response.aiter_bytes():
         buffer += part
-        if len(buffer) > MAX_REPLY_BYTES:
-            raise ModelRefused(f"an event is longer than {MAX_REPLY_BYTES:,} bytes: that is no model server")
+        size += len(part)
+        if size > MAX_REPLY_BYTES:
+            raise ModelRefused(f"the stream is longer than {MAX_REPLY_BYTES:,} bytes: that is no model server")
+        if time.monotonic() > heard + silence_s:
+            raise _Passing(f"no event within {silence_s:g} s")
         *whole, buffer = buffer.split(b"\n")
         for raw in whole:
             line = raw.rstrip(b"\r")
@@ -313,22 +336,12 @@ async def _server_sent(response: httpx.Response) -> AsyncGenerator[str, None]:
             elif not line and lines:
                 yield "\n".join(lines)
                 lines = []
+                heard = time.monotonic()
     last = buffer.rstrip(b"\r\n")
     if last.startswith(b"data:"):
         lines.append(last[5:].decode("utf-8", "replace").lstrip(" "))
     if lines:
         yield "\n".join(lines)
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        shown = content[:80].decode("utf-8", "replace")
-        raise _Passing(f"the answer is not JSON ({shown!r})") from error
-    if not isinstance(value, dict):
-        raise _Passing(f"the answer is {type(value).__name__}, not a JSON object")
-    return value
 
 
 def _ended(event: Mapping[str, Any]) -> bool:
@@ -339,7 +352,7 @@ def _ended(event: Mapping[str, Any]) -> bool:
 
 def _reason(content: bytes) -> str:
     """What a server says went wrong, in the shapes that servers use."""
-    text = content[:20_000].decode("utf-8", "replace").strip()
+    text = content[:_READ_CHARACTERS].decode("utf-8", "replace").strip()
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -349,4 +362,4 @@ def _reason(content: bytes) -> str:
         error = value.get("error", value)
         fields = error if isinstance(error, dict) else {"message": error}
         parts = [str(fields[name]) for name in ("message", "detail", "code", "type") if fields.get(name)]
-    return " ".join(": ".join(dict.fromkeys(parts or [text])).split())[:_REASON_CHARACTERS]
+    return " ".join(": ".join(dict.fromkeys(parts or [text])).split())

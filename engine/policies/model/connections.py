@@ -37,7 +37,11 @@ class Connections(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request over a connection that is free, or a new one."""
         await self._room.acquire()
-        transport = self._free.pop()[1] if self._free else self._connect()
+        try:
+            transport = self._free.pop()[1] if self._free else self._connect()
+        except BaseException:  # a proxy of a kind that is not supported
+            self._room.release()
+            raise
         try:
             response = await transport.handle_async_request(request)
         except BaseException:

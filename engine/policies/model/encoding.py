@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
-from thresher.engine.errors import InvalidRequest
+from thresher.engine.errors import InvalidRequest, ModelRefused
 from thresher.engine.tokenizers import valid_unicode
 
 CACHED_TEXTS = 1_024
@@ -40,7 +40,11 @@ class Codec(Protocol):
         """Ids of the engine's own words, in which special tokens are meant as such."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD."""
+        """Text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
+
+        Raises:
+            ModelRefused: an id is not in the vocabulary.
+        """
 
     def special(self, token: str) -> int:
         """Id of a special token. `InvalidRequest` if the vocabulary has none of this name."""
@@ -86,7 +90,12 @@ class HarmonyCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids."""
-        return str(self.harmony.decode(ids))
+        try:
+            return str(self.harmony.decode(ids))
+        except (RuntimeError, OverflowError) as error:
+            raise ModelRefused(
+                f"there are ids that {self.name} does not have ({error}): another model is served than was named"
+            ) from error
 
     def special(self, token: str) -> int:
         """Id of a special token."""
@@ -140,7 +149,10 @@ class HubCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids."""
-        return str(self._framing.decode(list(ids), skip_special_tokens=False))
+        try:
+            return str(self._framing.decode(list(ids), skip_special_tokens=False))
+        except OverflowError as error:
+            raise ModelRefused(f"there are ids that {self.name} does not have: another model is served") from error
 
     def special(self, token: str) -> int:
         """Id of a special token."""

@@ -85,7 +85,10 @@ class _Reader:
         number = _NUMBER.match(self.text, self.at)
         if number:
             self.at = number.end()
-            return json.loads(number[0])
+            try:
+                return json.loads(number[0])
+            except ValueError as error:  # more digits than Python reads
+                raise _Broken from error
         word = _WORD.match(self.text, self.at)
         if word and word[0] in _CONSTANTS:
             self.at = word.end()

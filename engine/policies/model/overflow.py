@@ -22,6 +22,7 @@ _OVERFLOW = re.compile(
     r"|max_(?:completion_)?tokens.{0,40}too large"
 )
 _REPLY = re.compile(r"max_(?:completion_)?tokens.{0,20}(?:too large|cannot be greater|must be at most)")
+_REQUESTED = re.compile(r"requested \d[\d,]* output tokens")
 _LIMIT = re.compile(r"(?:context (?:length|size|window)|max_model_len|n_ctx|maximum|limit)[^\d]{0,24}(\d[\d,]*)")
 _PROMPT = re.compile(
     r"(\d[\d,]*) (?:tokens )?(?:in the (?:messages|prompt|input)|of text input)|(\d[\d,]*) (?:input|prompt) tokens"
@@ -33,19 +34,24 @@ _PROMPT = re.compile(
 class Overflow:
     """A refusal for want of room: tokens of the server's context and of the prompt as it counts; None if not said.
 
-    `reply`: it is the length of the reply that it refused, whatever the prompt's.
+    `reply`: it is the length of the reply that it refused, whatever the prompt's. `at_least`: as far as it counted the
+    prompt, where it stopped counting.
     """
 
     limit: int | None
     prompt: int | None
     reply: bool = False
+    at_least: int = 0
 
     def shorter_reply(self, asked: int, counted: int | None = None) -> int | None:
         """The longest reply that fits, if that helps. `counted`: tokens of the prompt as the engine counts."""
-        prompt = counted if self.prompt is None and self.reply else self.prompt
+        prompt, most = self.prompt, asked - 1
+        if prompt is None and self.reply and counted is not None:
+            # The server may count more than the engine: so that it is not asked thousands of times, halves at most.
+            prompt, most = max(counted, self.at_least), asked // 2
         if self.limit is None or prompt is None:
             return None
-        room = min(asked - 1, self.limit - prompt - MARGIN_TOKENS)
+        room = min(most, self.limit - prompt - MARGIN_TOKENS)
         return room if room >= MIN_REPLY_TOKENS else None
 
     def prune(self, view: View, reply: int) -> ToolUse | None:
@@ -75,10 +81,11 @@ def read_overflow(refused: ModelRefused) -> Overflow | None:
     if refused.status in (401, 403, 404, 429) or not _OVERFLOW.search(said):
         return None
     limit, prompt = _LIMIT.search(said), _PROMPT.search(said)
-    if prompt is not None and "at least" in said:
-        prompt = None  # the server stopped counting there
+    counted = int(next(group for group in prompt.groups() if group).replace(",", "")) if prompt else None
+    stopped = "at least" in said  # the server stopped counting there
     return Overflow(
         limit=int(limit[1].replace(",", "")) if limit else None,
-        prompt=int(next(group for group in prompt.groups() if group).replace(",", "")) if prompt else None,
-        reply=_REPLY.search(said) is not None,
+        prompt=None if stopped else counted,
+        reply=_REPLY.search(said) is not None or (stopped and _REQUESTED.search(said) is not None),
+        at_least=counted or 0,
     )

@@ -21,10 +21,14 @@ ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input", "acti
 _PARALLEL = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use"})
 _SPECIAL = re.compile(r"<\|[^<>|]*\|>|</?tool_call>|</s>")
 _LEADING = re.compile(r"^(?:\s*<\|[^<>|]*\|>)+\s*")
-_FENCE = re.compile(r"^```[\w-]*\s*|\s*```$")
+_FENCE = re.compile(r"^```[\w-]*+\s*+|(?<!\s)\s*+```$")
 _IDENTIFIER = re.compile(r"[\w.#:-]+")
 _NEST = 3
 _SHOWN = 60
+_LONGEST_NAME = 200
+"""A longer name is none that was misspelt."""
+_MOST_REPAIRED = 256
+"""Calls of one reply that are repaired. Those behind them are passed on as they are: the engine runs far fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ def repair_calls(written: Sequence[Written], tools: Sequence[ToolSpec], *, cut: 
     faults: list[str] = []
     spread = _spread(written, faults)
     for number, call in enumerate(spread, 1):
+        if number > _MOST_REPAIRED:
+            calls.append(ToolUse(str(call.name)[:_SHOWN], ""))
+            continue
         name, fault = repair_name(call.name, tools)
         if fault:
             faults.append(fault)
@@ -82,6 +89,8 @@ def repair_name(name: Any, tools: Sequence[ToolSpec]) -> tuple[str, str | None]:
 
 
 def _resolve(name: str, known: Sequence[str]) -> str | None:
+    if len(name) > _LONGEST_NAME:
+        return None
     cleaned = name.split("<|", 1)[0] if not name.lstrip().startswith("<|") else _SPECIAL.sub(" ", name)
     cleaned = cleaned.strip().strip("\"'`()[]{}:,;. ")
     candidates = [cleaned, *re.split(r"[.:/\s]+", cleaned)]  # functions.search_corpus:0, to=functions/search_corpus

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from thresher.context import Block, BlockDraft, BlockKind, Prompt, Role, TokenCounter
-from thresher.context.framing import frame_chunk, frame_note
-from thresher.context.render import ChunkFrame
+from thresher.context.framing import frame_chunk
+from thresher.context.render import ChunkFrame, block_text
 from thresher.engine.policies.model.encoding import Codec, CodecCounter
 
 KEPT_DRAFTS = 1_024
@@ -108,7 +108,7 @@ class TokenRenderer:
         if kept is not None:  # it holds the draft, so no other can have this address
             self._kept.move_to_end(id(draft))
             return kept
-        piece = self._piece(draft)
+        piece = block_text(draft, self.counter, self._frame)
         opens = draft.opens is not None
         rendered = _Rendered(
             draft,
@@ -121,21 +121,6 @@ class TokenRenderer:
         if len(self._kept) > KEPT_DRAFTS:
             self._kept.popitem(last=False)
         return rendered
-
-    def _piece(self, draft: BlockDraft) -> str:
-        if draft.kind is BlockKind.CHUNK:
-            if draft.handle is None or draft.header is None:
-                raise ValueError("a chunk block needs a handle and a header")
-            return self._frame(draft.handle, draft.header, draft.text, self.counter.count(draft.text))
-        if draft.kind is BlockKind.NOTE:
-            if draft.handle is None:
-                raise ValueError("a note block needs a handle")
-            return frame_note(draft.handle, draft.evidence_ids, draft.text)
-        if draft.kind is BlockKind.CALL:
-            if draft.call is None:
-                raise ValueError("a call block needs its call")
-            return f"{draft.call.name} {draft.call.arguments}"
-        return draft.text
 
 
 def told_functions(piece: str) -> list[dict[str, Any]]:

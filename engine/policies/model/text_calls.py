@@ -20,32 +20,40 @@ from thresher.engine.policy import ToolSpec
 from thresher.engine.trajectory import canonical_arguments
 
 _HARMONY = (
-    r"(?:<\|start\|>)?(?:assistant\s*)?(?:<\|channel\|>)?(?:(?:commentary|analysis)\s*)?\bto=(?P<harmony>[\w.:-]+)\s*"
-    r"(?:<\|channel\|>\s*(?:commentary|analysis))?\s*(?:<\|constrain\|>)?\s*(?:json|code)?\s*(?:<\|message\|>)?\s*(?=\{|$)"
+    r"(?:<\|start\|>)?(?:assistant\s*+)?(?:<\|channel\|>)?(?:(?:commentary|analysis)\s*+)?\bto=(?P<harmony>[\w.:-]++)\s*+"
+    r"(?:<\|channel\|>\s*+(?:commentary|analysis))?\s*+(?:<\|constrain\|>)?\s*+(?:json|code)?\s*+(?:<\|message\|>)?\s*+"
+    r"(?=\{|$)"
 )
 _MARKERS = re.compile(
     r"(?P<tag><\|?(?:tool_call|function_call|tool_calls)\|?>)|(?P<mistral>\[TOOL_CALLS\])|(?P<python><\|python_tag\|>)"
-    r"|<function=(?P<function>[\w.:-]+)>|(?:^|\n)[ \t]*Action:[ \t]*(?P<action>[\w.:-]+)\s*\n\s*Action Input:\s*"
-    rf"|{_HARMONY}"
+    r"|<function=(?P<function>[\w.:-]+)>|(?:^|\n)[ \t]*Action:[ \t]*(?P<action>[\w.:-]++)[^\S\n]*+\n\s*+"
+    rf"Action Input:\s*+|{_HARMONY}"
 )
+# White space is matched possessively throughout: a model that is stuck writes thousands of blanks or line breaks, and
+# every way of sharing them out between two of these would be tried.
 _CLOSE = re.compile(
-    r"\s*(?:<(?:\|/?|/)(?:tool_call|function_call|tool_calls)\|?>|</function>|<\|(?:call|eom_id|eot_id|end)\|>)"
+    r"\s*+(?:<(?:\|/?|/)(?:tool_call|function_call|tool_calls)\|?>|</function>|<\|(?:call|eom_id|eot_id|end)\|>)"
 )
-_MISTRAL_NAME = re.compile(r"\s*([\w.:-]+)\s*(?:\[CALL_ID\]\w+)?\s*(?:\[ARGS\])?\s*(?=\{)")
+_CLOSING = re.compile(rf"(?<!\s)(?:{_CLOSE.pattern}|[^\S\n]*+\n\s*+```)")  # a run of blanks is tried at its start only
+_MISTRAL_NAME = re.compile(r"\s*+([\w.:-]++)\s*+(?:\[CALL_ID\]\w++)?\s*+(?:\[ARGS\])?\s*+(?=\{)")
 _FUNCTION = re.compile(r"\s*<function=([\w.:-]+)>")
 _PARAMETER = re.compile(r"\s*<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_GLM = re.compile(r"\s*([\w.:-]+)\s*(?=<arg_key>)")
-_GLM_PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_GLM = re.compile(r"\s*+([\w.:-]++)\s*+(?=<arg_key>)")
+_GLM_PAIR = re.compile(r"\s*+<arg_key>([^<]*+)</arg_key>\s*+<arg_value>(.*?)</arg_value>", re.DOTALL)
 _BEFORE = re.compile(r"\s*(?:```[\w-]*)?\s*")
 _BRACKET = re.compile(r"(?:```[\w-]*\s*)?[{\[]")
-_BETWEEN = re.compile(r"\s*(?:```)?\s*[;,]?\s*(?=[{\[])")
+_BETWEEN = re.compile(r"\s*+(?:```)?\s*+[;,]?\s*+(?=[{\[])")
 _EMPTY_FENCE = re.compile(r"```[\w-]*\s*```")
 _RAW_NAME = re.compile(r"[\"'](?:name|tool|tool_name|function)[\"']\s*:\s*[\"']([\w.:-]+)[\"']")
 _RAW_ARGUMENTS = re.compile(r"[\"'](?:arguments|parameters|args|input)[\"']\s*:\s*")
 _PYTHONIC = re.compile(r"(?:^|(?<=\n)|(?<=\[)|(?<=, ))[ \t]*([A-Za-z_][\w.]*)\(")
 _LONGEST = 100_000
 _TRIES = 64
-"""How many brackets are tried as the start of a call, and how many as its end."""
+"""How many markers or brackets that begin no call are tried as the start of one, and how many brackets as its end."""
+_PARSES = 256
+"""How often in one text Python's parser is asked."""
+_NEST = 8
+"""How many lists and `tool_calls` calls may be packed into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +114,15 @@ class _Spotter:
         self.text = text
         self.tools = tools
         self.cut = cut
+        self.parses = 0
 
     def marked(self) -> Iterator[_Span]:
         """Calls behind a marker. They count whatever they name: the model meant to call something."""
-        at = 0
-        while match := _MARKERS.search(self.text, at):
+        at, tries = 0, 0
+        while tries < _TRIES and (match := _MARKERS.search(self.text, at)):
             span = self._behind(match)
             if span is None:
-                at = match.end()
+                at, tries = match.end(), tries + 1
                 continue
             at = span.end
             while close := _CLOSE.match(self.text, at):
@@ -134,7 +143,7 @@ class _Spotter:
     def pythonic(self) -> Iterator[_Span]:
         """`name(key="value")` on a line of its own, or in a list."""
         at = 0
-        while match := _PYTHONIC.search(self.text, at):
+        while self.parses < _PARSES and (match := _PYTHONIC.search(self.text, at)):
             at = match.end()
             found = self._python_call(match) if self._known(match[1]) else None
             if found is not None:
@@ -242,15 +251,17 @@ class _Spotter:
         raw = part[arguments.end() :].strip()
         return _Span(begin, begin + len(part), (Written(name[1], raw),))
 
-    def _calls_of(self, value: Any, known: bool) -> list[Written]:
+    def _calls_of(self, value: Any, known: bool, depth: int = 0) -> list[Written]:
+        if depth > _NEST:
+            return []
         if isinstance(value, list):
-            found = [self._calls_of(item, known) for item in value]
+            found = [self._calls_of(item, known, depth + 1) for item in value]
             return [call for calls in found for call in calls] if all(found) else []
         if not isinstance(value, Mapping):
             return []
         inner = value.get("tool_calls")
         if isinstance(inner, list):
-            return self._calls_of(inner, known)
+            return self._calls_of(inner, known, depth + 1)
         call = as_call(value)
         if call is None and len(value) == 1:
             (name, arguments), *_ = value.items()
@@ -263,6 +274,7 @@ class _Spotter:
         start = match.start(1)
         ends = [m.end() for m in re.finditer(r"\)", self.text[start : start + 8_000])][:_TRIES]
         for length in ends:
+            self.parses += 1
             try:
                 node = ast.parse(self.text[start : start + length].replace("\n", " "), mode="eval").body
                 if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
@@ -285,7 +297,7 @@ class _Spotter:
 
     def _closing(self, at: int) -> int | None:
         """Where the call that begins at `at` is closed by a tag or a fence; None if it is not."""
-        match = re.compile(rf"{_CLOSE.pattern}|\n\s*```").search(self.text, at)
+        match = _CLOSING.search(self.text, at)
         return match.start() if match else None
 
     def _known(self, name: Any) -> bool:

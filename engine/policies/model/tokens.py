@@ -7,13 +7,17 @@ cache) until an edit, and training sees exactly what was sampled, where it was s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from thresher.context import EvidenceStore
 from thresher.corpus.collection import Collection
 from thresher.engine.answering.model import ModelAnswerer
 from thresher.engine.errors import ModelRefused, ModelUnavailable
+from thresher.engine.policies.model.chat_replies import read_usage
 from thresher.engine.policies.model.client import ModelClient
 from thresher.engine.policies.model.completions import TokenDoor
 from thresher.engine.policies.model.encoding import CodecCounter
@@ -26,6 +30,8 @@ from thresher.engine.policy import Decision, ModelUsage, Sampled, View
 
 SEEDS_APART = 1_000
 """Each turn takes the next seed, so that turns do not repeat one another's dice; rollouts are this far apart."""
+_LOGPROBS = ("tokens", "token_logprobs")
+_TOKEN_NAME = re.compile(r"token_id:[0-9]{1,18}")
 FRAME_TOKENS = 8
 """Room kept for framing that a reply does not bring itself."""
 
@@ -148,7 +154,7 @@ class CompletionsSampler:
             overflow = read_overflow(refused)
             if overflow is None:
                 raise
-            shorter = overflow.shorter_reply(limit)
+            shorter = overflow.shorter_reply(limit, len(prompt))
             if shorter is None:
                 raise NoRoom(refused, overflow) from refused
             faults.append(f"the model's context is nearly full: the reply was limited to {shorter} tokens")
@@ -158,7 +164,7 @@ class CompletionsSampler:
             raise ModelRefused("the model server's answer holds no choice: is it a completions server?")
         choice = choices[0]
         read = choice.get("prompt_token_ids")
-        if read is not None and tuple(read) != prompt:
+        if read is not None and read != list(prompt):
             raise ModelRefused(
                 "the model server changed the prompt: it does not take token ids as they are; serve it with vLLM"
             )
@@ -226,27 +232,29 @@ class TokensFactory:
 
 def _sampled(choice: Mapping[str, Any]) -> tuple[Ids, tuple[float, ...] | None]:
     """The sampled ids and their logprobs."""
-    logprobs = choice.get("logprobs") or {}
-    names: Sequence[Any] = logprobs.get("tokens") or ()
-    values: Sequence[Any] = logprobs.get("token_logprobs") or ()
+    logprobs = choice.get("logprobs")
+    names, values = (_list(logprobs.get(name)) if isinstance(logprobs, Mapping) else [] for name in _LOGPROBS)
     ids = choice.get("token_ids")
-    if ids is None and names and all(isinstance(n, str) and n.startswith("token_id:") for n in names):
+    if ids is None and names and all(isinstance(name, str) and _TOKEN_NAME.fullmatch(name) for name in names):
         ids = [int(name.removeprefix("token_id:")) for name in names]
-    if ids is None:
+    if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
         raise ModelRefused(
             "the model server returns no token ids: the `tokens` policy needs vLLM 0.10.2 or later "
             "(`return_token_ids`); use the `chat` policy with this server"
         )
-    whole = len(values) == len(ids) and all(isinstance(value, (int, float)) for value in values)
+    whole = len(values) == len(ids) and all(isinstance(v, (int, float)) and math.isfinite(v) for v in values)
     return tuple(ids), tuple(float(value) for value in values) if whole else None
 
 
 def _usage(counts: Any, prompt: Ids, ids: Ids, retries: int) -> ModelUsage:
-    counts = counts if isinstance(counts, dict) else {}
-    details = counts.get("prompt_tokens_details") or {}
-    return ModelUsage(
-        prompt_tokens=counts.get("prompt_tokens") or len(prompt),
-        completion_tokens=counts.get("completion_tokens") or len(ids),
-        cached_tokens=details.get("cached_tokens") or 0,
+    usage = read_usage(counts)
+    return replace(
+        usage,
+        prompt_tokens=usage.prompt_tokens or len(prompt),
+        completion_tokens=usage.completion_tokens or len(ids),
         retries=retries,
     )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

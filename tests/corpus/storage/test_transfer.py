@@ -145,8 +145,9 @@ def test_vectors_of_another_making_are_not_used(tmp_path: Path, other: str) -> N
         counting.info = EmbedderInfo("another", 64, "1")
     chunker = "structure-1:16" if other == "chunker" else "structure-1"
     with Collection.create(tmp_path / "b", counting, chunker=chunker) as opened:
-        assert import_collection(opened, tmp_path / "x.jsonl").embedded == 20
-        assert len(counting.seen) == 20
+        report = import_collection(opened, tmp_path / "x.jsonl")
+        assert (report.embedded, len(counting.seen)) == (20, 20)
+        assert f"of the {other} " in (report.vectors_unused or "")
 
 
 def test_importing_into_an_existing_collection_upserts_by_id(tmp_path: Path) -> None:
