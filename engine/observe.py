@@ -21,8 +21,8 @@ from thresher.context import (
 )
 from thresher.engine.policy import Observation, Outcome, Sighting
 from thresher.engine.profiles import Profile
+from thresher.engine.profiles.wording import Summary
 from thresher.engine.tools.base import Fold, Found, ToolResult
-from thresher.engine.wording import Summary
 
 NEWS_RANKS = 10
 """A chunk never shown before is news only among the first ten of its query's full ranking: a reworded query finds

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from thresher.context import BlockKind, Budget, EditKind, Evidence, EvidenceStore, Ledger, Receipt, Tier
+from thresher.engine.profiles.wording import Wording
 from thresher.engine.requests import Strategy
 from thresher.engine.tools.base import Tool
-from thresher.engine.wording import Wording
 
 KEEP_TURNS = 2
 """Turns whose chunks `mask-old` leaves alone: the newest."""

@@ -10,9 +10,9 @@ from stub_model import Reply
 
 from thresher.context import BlockDraft, BlockKind, Call, ChunkHeader, Ledger, Role
 from thresher.engine.errors import PolicyError
-from thresher.engine.policies.model.encoding import Codec
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.sampling import Sample
+from thresher.engine.policies.model.tokens.encoding import Codec
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.sampling import Sample
 from thresher.engine.policy import ToolSpec
 
 TOOLS: tuple[ToolSpec, ...] = (

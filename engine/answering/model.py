@@ -11,7 +11,7 @@ from thresher.context import ChunkHeader
 from thresher.context.framing import frame_chunk
 from thresher.engine.answering.base import Basis, Claim, Draft, Quote
 from thresher.engine.errors import ModelRefused
-from thresher.engine.policies.model.thoughts import split_thoughts
+from thresher.engine.policies.model.reading.thoughts import split_thoughts
 
 SYSTEM_PROMPT = """\
 You answer a question from quoted passages, and from nothing else.

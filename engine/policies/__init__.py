@@ -43,10 +43,10 @@ def _model_policy(kind: str, spec: str, settings: ModelSettings | None) -> Model
     if kind == "chat":
         return ChatFactory(served_model(spec, settings))
     if kind == "tokens":
-        from thresher.engine.policies.model.tokens import TokensFactory
+        from thresher.engine.policies.model.tokens.policy import TokensFactory
 
         return TokensFactory(served_model(spec, settings))
-    from thresher.engine.policies.model.hf import HfFactory
+    from thresher.engine.policies.model.tokens.hf import HfFactory
 
     return HfFactory(served_model(spec, settings))
 

@@ -15,7 +15,7 @@ from thresher.corpus.collection import Collection
 from thresher.engine import InvalidRequest, SearchRequest, SearchResult, StopReason
 from thresher.engine.errors import ModelRefused
 from thresher.engine.policies import ModelSettings, make_policy
-from thresher.engine.policies.model.chat_replies import Delta
+from thresher.engine.policies.model.chat.replies import Delta
 from thresher.engine.policies.model.factory import ChatFactory
 from thresher.engine.policies.model.overflow import read_overflow
 from thresher.engine.profiles import Profile

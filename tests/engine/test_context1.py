@@ -16,7 +16,7 @@ from thresher.engine import SearchRequest, SearchResult
 from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.profiles import load_profile
-from thresher.engine.profiles_context1 import (
+from thresher.engine.profiles.context1 import (
     document_handle,
     document_stem,
     escape_text,

@@ -15,12 +15,12 @@ from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policies.scripted import Step
 from thresher.engine.policy import Decision, ModelUsage, Sampled, ToolUse, View
 from thresher.engine.profiles import Profile
+from thresher.engine.profiles.wording import Summary, Wording
 from thresher.engine.requests import Edits
 from thresher.engine.search import SearchEngine
 from thresher.engine.session import Session
 from thresher.engine.tokenizers import default_counter
 from thresher.engine.tools import CorpusScope, Tool, corpus_tools
-from thresher.engine.wording import Summary, Wording
 
 
 def use(tool: str, **arguments: Any) -> ToolUse:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from token_support import TOOLS, add_turn, opened
 
 from thresher.context import BlockDraft, BlockKind, Call, Role
-from thresher.engine.policies.model.encoding import HarmonyCodec, harmony_codec
-from thresher.engine.policies.model.harmony import HarmonyFormat
-from thresher.engine.policies.model.harmony_replies import read_reply
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.replies import Reply
-from thresher.engine.profiles_context1 import parse_final
+from thresher.engine.policies.model.tokens.encoding import HarmonyCodec, harmony_codec
+from thresher.engine.policies.model.tokens.harmony import HarmonyFormat
+from thresher.engine.policies.model.tokens.harmony_replies import read_reply
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.replies import Reply
+from thresher.engine.profiles.context1 import parse_final
 
 GOLDEN = Path(__file__).parent / "golden" / "harmony.json"
 ANALYSIS = "<|channel|>analysis<|message|>Look for the ferry.<|end|>"
@@ -74,7 +74,7 @@ def test_openai_harmony_renders_an_equal_conversation_to_the_same_ids(codec: Har
     )
     from openai_harmony import Role as H
 
-    from thresher.engine.policies.model.harmony import _PARALLEL_TOOL
+    from thresher.engine.policies.model.tokens.harmony import _PARALLEL_TOOL
 
     layout = HarmonyFormat(codec, parallel=parallel)
     developer = DeveloperContent().with_instructions("You search.\n")

@@ -13,12 +13,12 @@ from thresher.corpus.collection import Collection
 from thresher.engine import SearchRequest, StopReason, replay
 from thresher.engine.errors import InvalidRequest, PolicyError
 from thresher.engine.policies import ModelSettings, make_policy
-from thresher.engine.policies.model.encoding import HubCodec
-from thresher.engine.policies.model.hf import HfFactory, HfSampler, load_model
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.sampling import Sample
-from thresher.engine.policies.model.styles import style_for
-from thresher.engine.policies.model.tokens import TokensPolicy
+from thresher.engine.policies.model.tokens.encoding import HubCodec
+from thresher.engine.policies.model.tokens.hf import HfFactory, HfSampler, load_model
+from thresher.engine.policies.model.tokens.policy import TokensPolicy
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.sampling import Sample
+from thresher.engine.policies.model.tokens.styles import style_for
 from thresher.engine.profiles import load_profile
 from thresher.engine.search import SearchEngine
 

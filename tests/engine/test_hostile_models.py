@@ -22,17 +22,17 @@ from thresher.engine.answering.model import parse_claims
 from thresher.engine.errors import ModelRefused, ModelUnavailable
 from thresher.engine.policies import ModelSettings, ScriptedPolicy, make_policy
 from thresher.engine.policies.model import connections
-from thresher.engine.policies.model.chat_replies import ReplyStream, read_reply
+from thresher.engine.policies.model.chat.replies import ReplyStream, read_reply
 from thresher.engine.policies.model.client import ModelClient
-from thresher.engine.policies.model.encoding import harmony_codec
-from thresher.engine.policies.model.lenient import read_value
 from thresher.engine.policies.model.overflow import read_overflow
-from thresher.engine.policies.model.recovery import Written, repair_arguments, repair_calls, repair_name
-from thresher.engine.policies.model.text_calls import spot_calls
+from thresher.engine.policies.model.reading.lenient import read_value
+from thresher.engine.policies.model.reading.recovery import Written, repair_arguments, repair_calls, repair_name
+from thresher.engine.policies.model.reading.text_calls import spot_calls
+from thresher.engine.policies.model.tokens.encoding import harmony_codec
 from thresher.engine.policies.scripted import Step
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.profiles import Profile
-from thresher.engine.profiles_context1 import CONTEXT1_PROFILE, parse_documents
+from thresher.engine.profiles.context1 import CONTEXT1_PROFILE, parse_documents
 from thresher.engine.requests import RankedEvidence, Strategy
 from thresher.engine.search import SearchEngine
 from thresher.engine.tools import CorpusScope, corpus_tools

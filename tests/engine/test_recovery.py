@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.engine.policies.model.lenient import read_value
-from thresher.engine.policies.model.recovery import Written, repair_arguments, repair_calls, repair_name
-from thresher.engine.policies.model.text_calls import spot_calls
-from thresher.engine.policies.model.thoughts import split_thoughts, with_thoughts
+from thresher.engine.policies.model.reading.lenient import read_value
+from thresher.engine.policies.model.reading.recovery import Written, repair_arguments, repair_calls, repair_name
+from thresher.engine.policies.model.reading.text_calls import spot_calls
+from thresher.engine.policies.model.reading.thoughts import split_thoughts, with_thoughts
 from thresher.engine.policy import ToolSpec
 from thresher.engine.tools.edits import PRUNE_CHUNKS, RESTORE_CHUNKS
 from thresher.engine.tools.finish import FINISH

@@ -17,10 +17,10 @@ from token_support import PlayedSampler, said
 from thresher.corpus.collection import Collection
 from thresher.engine import SearchRequest, SearchResult, StopReason, replay
 from thresher.engine.policies import ModelSettings, make_policy
-from thresher.engine.policies.model.encoding import harmony_codec
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.styles import Style, style_for
-from thresher.engine.policies.model.tokens import TokensFactory, TokensPolicy
+from thresher.engine.policies.model.tokens.encoding import harmony_codec
+from thresher.engine.policies.model.tokens.policy import TokensFactory, TokensPolicy
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.styles import Style, style_for
 from thresher.engine.profiles import Profile, load_profile
 from thresher.engine.requests import Edits, Strategy
 from thresher.engine.search import SearchEngine

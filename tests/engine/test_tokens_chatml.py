@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from smollm import smollm_path
 from token_support import TOOLS, add_turn, opened
 
-from thresher.engine.policies.model.chatml import ChatMLFormat
-from thresher.engine.policies.model.encoding import HubCodec
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.replies import Reply
-from thresher.engine.profiles_context1 import parse_final
+from thresher.engine.policies.model.tokens.chatml import ChatMLFormat
+from thresher.engine.policies.model.tokens.encoding import HubCodec
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.replies import Reply
+from thresher.engine.profiles.context1 import parse_final
 
 GOLDEN = Path(__file__).parent / "golden" / "chatml_smollm2.json"
 SEARCH = '<tool_call>\n{"name": "search_corpus", "arguments": {"query": "ferry"}}\n</tool_call>'

@@ -16,9 +16,9 @@ from token_support import add_turn, opened
 
 from thresher.context import Call
 from thresher.engine.errors import InvalidRequest
-from thresher.engine.policies.model.encoding import Codec, HubCodec, harmony_codec, split_point
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.styles import style_for
+from thresher.engine.policies.model.tokens.encoding import Codec, HubCodec, harmony_codec, split_point
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.styles import style_for
 from thresher.engine.tokenizers import default_counter
 
 PIECES = ["<|end|>", "<|im_end|>", "<|im_start|>", "  ", "\n", "ferry", "漢字", "🙂", "1931", "'s", "\ud800"]
@@ -61,7 +61,7 @@ def test_a_text_is_cut_at_the_token_that_holds_a_character(codec: Codec, text: s
 
 def test_harmony_loads_without_a_network_or_a_cache(tmp_path: Path) -> None:
     program = (
-        "import os; from thresher.engine.policies.model.encoding import harmony_codec; c = harmony_codec(); "
+        "import os; from thresher.engine.policies.model.tokens.encoding import harmony_codec; c = harmony_codec(); "
         "assert c.decode(c.encode_framing('<|start|>user')) == '<|start|>user'; "
         "assert 'TIKTOKEN_ENCODINGS_BASE' not in os.environ"
     )

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from thresher.corpus.collection import Collection
 from thresher.engine.errors import InvalidRequest
-from thresher.engine.policies.model.chat import ChatPolicy
-from thresher.engine.policies.model.chat_replies import OnDelta
+from thresher.engine.policies.model.chat.dialect import Dialect
+from thresher.engine.policies.model.chat.policy import ChatPolicy
+from thresher.engine.policies.model.chat.replies import OnDelta
 from thresher.engine.policies.model.client import ModelClient
-from thresher.engine.policies.model.dialect import Dialect
 from thresher.engine.policies.model.settings import ModelSettings, checked_url
 from thresher.engine.policy import Policy
 

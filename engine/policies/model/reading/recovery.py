@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thresher.engine.policies.model.lenient import read_value
+from thresher.engine.policies.model.reading.lenient import read_value
 from thresher.engine.policy import ToolSpec, ToolUse
 from thresher.engine.trajectory import canonical_arguments
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from thresher.context import BlockDraft, BlockKind, Ledger, Role
-from thresher.engine.policies.model.rendering import TokenRenderer
-from thresher.engine.policies.model.sampling import Sampler
-from thresher.engine.policies.model.styles import Style
+from thresher.engine.policies.model.tokens.rendering import TokenRenderer
+from thresher.engine.policies.model.tokens.sampling import Sampler
+from thresher.engine.policies.model.tokens.styles import Style
 
 THINKING_TOKENS = 1_024
 """Room for thoughts, beside the words that were asked for."""

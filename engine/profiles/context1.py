@@ -17,11 +17,11 @@ from pydantic import AliasChoices, ConfigDict, Field
 
 from thresher.context import Budget, ChunkHeader, EvidenceStore, escape, unescape
 from thresher.engine.profiles import Profile
+from thresher.engine.profiles.wording import Summary, Wording, head
 from thresher.engine.requests import Strategy
 from thresher.engine.tools.base import Arguments, Editor, Tool, ToolResult
 from thresher.engine.tools.edits import PruneArguments
 from thresher.engine.tools.retrieval import GrepArguments, ReadArguments, SearchArguments, Words
-from thresher.engine.wording import Summary, Wording, head
 
 BUDGET = Budget(total=32_268, soft=16_384, hard=24_326, tool_output=4_096)
 TURNS = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from thresher.engine.policies.model.rendering import Ids
+from thresher.engine.policies.model.tokens.rendering import Ids
 from thresher.engine.policy import ModelUsage
 
 TEMPERATURE = 1.0

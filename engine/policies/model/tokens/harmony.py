@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thresher.context import BlockDraft, BlockKind, Role
-from thresher.engine.policies.model.encoding import HarmonyCodec, harmony_codec
-from thresher.engine.policies.model.rendering import Ids, plain_name, role_of, told_functions
+from thresher.engine.policies.model.tokens.encoding import HarmonyCodec, harmony_codec
+from thresher.engine.policies.model.tokens.rendering import Ids, plain_name, role_of, told_functions
 
 PARALLEL = "multi_tool_use.parallel"
 _PARALLEL_TOOL: dict[str, Any] = {

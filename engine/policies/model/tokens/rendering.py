@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from thresher.context import Block, BlockDraft, BlockKind, Prompt, Role, TokenCounter
 from thresher.context.framing import frame_chunk
 from thresher.context.render import ChunkFrame, block_text
-from thresher.engine.policies.model.encoding import Codec, CodecCounter
+from thresher.engine.policies.model.tokens.encoding import Codec, CodecCounter
 
 KEPT_DRAFTS = 1_024
 """Drafts whose ids are kept, those used last. A context holds a few hundred; one that was dropped is encoded again, to

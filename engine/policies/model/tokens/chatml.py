@@ -19,11 +19,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from thresher.context import BlockDraft, BlockKind, Role
-from thresher.engine.policies.model.encoding import Codec, split_point
-from thresher.engine.policies.model.recovery import repair_calls
-from thresher.engine.policies.model.rendering import Ids, role_of, told_functions
-from thresher.engine.policies.model.replies import FinalCall, Part, Reply, assemble, cuts_at
-from thresher.engine.policies.model.text_calls import Spotted, spot_calls
+from thresher.engine.policies.model.reading.recovery import repair_calls
+from thresher.engine.policies.model.reading.text_calls import Spotted, spot_calls
+from thresher.engine.policies.model.tokens.encoding import Codec, split_point
+from thresher.engine.policies.model.tokens.rendering import Ids, role_of, told_functions
+from thresher.engine.policies.model.tokens.replies import FinalCall, Part, Reply, assemble, cuts_at
 from thresher.engine.policy import ToolSpec, ToolUse
 from thresher.engine.tokenizers import valid_unicode
 from thresher.engine.trajectory import canonical_arguments
@@ -102,7 +102,7 @@ class ChatMLFormat:
         cut: bool = False,
         final_call: FinalCall | None = None,
     ) -> Reply:
-        """Take a reply apart; see `thresher.engine.policies.model.replies`.
+        """Take a reply apart; see `thresher.engine.policies.model.tokens.replies`.
 
         The closing `<|im_end|>` is left out of the ids, because the frame brings the same one.
         """

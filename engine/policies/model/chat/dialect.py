@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from thresher.context import Prompt
 from thresher.context.render import Message
 from thresher.engine.errors import ModelRefused
+from thresher.engine.policies.model.reading.thoughts import split_thoughts
 from thresher.engine.policies.model.settings import ModelSettings
-from thresher.engine.policies.model.thoughts import split_thoughts
 
 TOOLS_AS_TEXT = """
 

@@ -17,15 +17,15 @@ from thresher.context import EvidenceStore
 from thresher.corpus.collection import Collection
 from thresher.engine.answering.model import ModelAnswerer
 from thresher.engine.errors import ModelRefused, ModelUnavailable
-from thresher.engine.policies.model.chat_replies import read_usage
+from thresher.engine.policies.model.chat.replies import read_usage
 from thresher.engine.policies.model.client import ModelClient
-from thresher.engine.policies.model.completions import TokenDoor
-from thresher.engine.policies.model.encoding import CodecCounter
 from thresher.engine.policies.model.overflow import Overflow, read_overflow
-from thresher.engine.policies.model.rendering import Ids, TokenRenderer
-from thresher.engine.policies.model.sampling import TEMPERATURE, Sample, Sampler
 from thresher.engine.policies.model.settings import ModelSettings
-from thresher.engine.policies.model.styles import Style, named_in, style_for
+from thresher.engine.policies.model.tokens.completions import TokenDoor
+from thresher.engine.policies.model.tokens.encoding import CodecCounter
+from thresher.engine.policies.model.tokens.rendering import Ids, TokenRenderer
+from thresher.engine.policies.model.tokens.sampling import TEMPERATURE, Sample, Sampler
+from thresher.engine.policies.model.tokens.styles import Style, named_in, style_for
 from thresher.engine.policy import Decision, ModelUsage, Sampled, View
 
 SEEDS_APART = 1_000

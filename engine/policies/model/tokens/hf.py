@@ -20,11 +20,11 @@ from typing import Any
 
 from thresher.corpus.collection import Collection
 from thresher.engine.errors import InvalidRequest, PolicyError
-from thresher.engine.policies.model.rendering import Ids
-from thresher.engine.policies.model.sampling import TEMPERATURE, Sample
 from thresher.engine.policies.model.settings import ModelSettings
-from thresher.engine.policies.model.styles import style_for
-from thresher.engine.policies.model.tokens import TokensPolicy
+from thresher.engine.policies.model.tokens.policy import TokensPolicy
+from thresher.engine.policies.model.tokens.rendering import Ids
+from thresher.engine.policies.model.tokens.sampling import TEMPERATURE, Sample
+from thresher.engine.policies.model.tokens.styles import style_for
 from thresher.engine.policy import ModelUsage
 
 MAX_BATCH = 16

@@ -10,7 +10,8 @@ from typing import Any
 
 from thresher.engine.answering.model import ModelAnswerer
 from thresher.engine.errors import ModelInterrupted, ModelRefused, ModelUnavailable
-from thresher.engine.policies.model.chat_replies import (
+from thresher.engine.policies.model.chat.dialect import REASONING, Dialect, Tools
+from thresher.engine.policies.model.chat.replies import (
     BadReply,
     ChatReply,
     Delta,
@@ -19,11 +20,10 @@ from thresher.engine.policies.model.chat_replies import (
     read_reply,
 )
 from thresher.engine.policies.model.client import ModelClient
-from thresher.engine.policies.model.dialect import REASONING, Dialect, Tools
 from thresher.engine.policies.model.overflow import read_overflow
-from thresher.engine.policies.model.recovery import Written, repair_calls
-from thresher.engine.policies.model.text_calls import spot_calls
-from thresher.engine.policies.model.thoughts import split_thoughts, with_thoughts
+from thresher.engine.policies.model.reading.recovery import Written, repair_calls
+from thresher.engine.policies.model.reading.text_calls import spot_calls
+from thresher.engine.policies.model.reading.thoughts import split_thoughts, with_thoughts
 from thresher.engine.policy import Decision, ToolUse, View
 
 PATH = "/chat/completions"

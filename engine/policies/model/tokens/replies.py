@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thresher.engine.policies.model.encoding import Codec, split_point
-from thresher.engine.policies.model.rendering import Ids
+from thresher.engine.policies.model.tokens.encoding import Codec, split_point
+from thresher.engine.policies.model.tokens.rendering import Ids
 from thresher.engine.policy import ToolSpec, ToolUse
 from thresher.engine.tokenizers import valid_unicode
 

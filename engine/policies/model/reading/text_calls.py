@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thresher.engine.policies.model.lenient import read_value
-from thresher.engine.policies.model.recovery import Written, as_call, json_types, repair_name
+from thresher.engine.policies.model.reading.lenient import read_value
+from thresher.engine.policies.model.reading.recovery import Written, as_call, json_types, repair_name
 from thresher.engine.policy import ToolSpec
 from thresher.engine.trajectory import canonical_arguments
 

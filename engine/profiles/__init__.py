@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from thresher.context import CONTEXT1, Budget, ChunkFrame, FlushRule, Priced, frame_chunk
 from thresher.engine.errors import InvalidRequest
+from thresher.engine.profiles.wording import Wording
 from thresher.engine.tools.base import Tool
-from thresher.engine.wording import Wording
 
 SYSTEM_PROMPT = """\
 You are a search agent. Find the passages that together answer the user's question, and return them ranked.
@@ -94,7 +94,7 @@ def load_profile(name: str) -> Profile:
         InvalidRequest: there is none.
     """
     if name == "context1":
-        from thresher.engine.profiles_context1 import CONTEXT1_PROFILE
+        from thresher.engine.profiles.context1 import CONTEXT1_PROFILE
 
         return CONTEXT1_PROFILE
     if name == DEFAULT.name:

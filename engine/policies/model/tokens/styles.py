@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from thresher.context.framing import frame_chunk
 from thresher.context.render import ChunkFrame
 from thresher.engine.errors import InvalidRequest
-from thresher.engine.policies.model.rendering import Format, Ids
-from thresher.engine.policies.model.replies import FinalCall, Reply
+from thresher.engine.policies.model.tokens.rendering import Format, Ids
+from thresher.engine.policies.model.tokens.replies import FinalCall, Reply
 from thresher.engine.policy import ToolSpec
 
 STYLES = ("context1", "harmony", "chatml", "context1+chatml")
@@ -22,7 +22,7 @@ _CONTEXT1_MODELS = ("context-1", "context1")
 
 
 class ReadReply(Protocol):
-    """Takes a reply apart; see `thresher.engine.policies.model.replies`."""
+    """Takes a reply apart; see `thresher.engine.policies.model.tokens.replies`."""
 
     def __call__(
         self, output: Sequence[int], tools: Sequence[ToolSpec], *, cut: bool, final_call: FinalCall | None
@@ -72,22 +72,22 @@ def style_for(model: str, name: str | None = None, tokenizer: str | Path | None 
 def _context1(name: str) -> dict[str, Any]:
     if "context1" not in name:
         return {}
-    from thresher.engine.profiles_context1 import frame_document, parse_final
+    from thresher.engine.profiles.context1 import frame_document, parse_final
 
     return {"frame": frame_document, "final_call": parse_final}
 
 
 def _harmony(name: str) -> Style:
-    from thresher.engine.policies.model.harmony import HarmonyFormat
-    from thresher.engine.policies.model.harmony_replies import read_reply
+    from thresher.engine.policies.model.tokens.harmony import HarmonyFormat
+    from thresher.engine.policies.model.tokens.harmony_replies import read_reply
 
     layout = HarmonyFormat(parallel=name == "context1")
     return Style(name, layout, layout.stops, partial(read_reply, layout), **_context1(name))
 
 
 def _chatml(model: str, name: str, tokenizer: str | Path | None) -> Style:
-    from thresher.engine.policies.model.chatml import ChatMLFormat
-    from thresher.engine.policies.model.encoding import hub_codec
+    from thresher.engine.policies.model.tokens.chatml import ChatMLFormat
+    from thresher.engine.policies.model.tokens.encoding import hub_codec
 
     layout = ChatMLFormat(hub_codec(_folder(model, tokenizer)))
     return Style(name, layout, layout.stops, layout.read, **_context1(name))

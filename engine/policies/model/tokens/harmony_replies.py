@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from thresher.engine.policies.model.harmony import PARALLEL, HarmonyFormat
-from thresher.engine.policies.model.lenient import read_value
-from thresher.engine.policies.model.recovery import Written, as_call, repair_calls
-from thresher.engine.policies.model.rendering import Ids
-from thresher.engine.policies.model.replies import (
+from thresher.engine.policies.model.reading.lenient import read_value
+from thresher.engine.policies.model.reading.recovery import Written, as_call, repair_calls
+from thresher.engine.policies.model.tokens.harmony import PARALLEL, HarmonyFormat
+from thresher.engine.policies.model.tokens.rendering import Ids
+from thresher.engine.policies.model.tokens.replies import (
     FinalCall,
     Part,
     Reply,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from thresher.engine.policies.model.recovery import Written
+from thresher.engine.policies.model.reading.recovery import Written
 from thresher.engine.policy import ModelUsage
 
 _NEST = 4
