@@ -182,15 +182,13 @@ class Swarm:
         for agent in self.agents():
             await agent.settle()
         adopted: list[str] = []
-        store = self.session.store
         for assignment in self._interrupted():
             assert assignment.agent is not None
             self.session.answered = self.session.answered or assignment.agent.session.answered
             for found in delivered(assignment.name, assignment.agent.returned):
-                if store.find(found.key) is None:
-                    own_id = self.session.profile.handles(found.document_id, len(store) + 1, store)
-                    evidence = found.as_evidence(own_id, query=assignment.agent.task, turn=assignment.turn)
-                    adopted.append(store.add(evidence).id)
+                if self.session.store.find(found.key) is None:
+                    evidence = found.as_evidence("", query=assignment.agent.task, turn=assignment.turn)
+                    adopted.append(self.session.adopt(evidence, agent=found.agent).id)
         self.adopted = frozenset(adopted)
 
     def _interrupted(self) -> list[Assignment]:
