@@ -227,6 +227,7 @@ class Collection(RecordReads):
             self._closed = True
         try:
             self._search.close()
+            self._grep_memory.close()
             self._derived.close()
             with suppress(CollectionClosed), self._store.write() as connection:
                 prune_tombstones(connection)

@@ -12,6 +12,9 @@ from thresher.corpus.errors import CollectionNotFound, CorpusError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
+DEFAULT_TENANT = ""
+"""Whoever has named no tenant: the user of the command line, and of a server without keys."""
+
 MANIFEST = "manifest.json"
 DATABASE = "corpus.db"
 LOCK = "lock"
@@ -35,24 +38,58 @@ def home() -> Path:
 def collection_path(name: str) -> Path:
     """The directory of a named collection. It need not exist.
 
+    `NAME` is a collection of the default tenant, `TENANT/NAME` one of another.
+
     Raises:
-        CorpusError: the name is not `[a-z0-9][a-z0-9_-]{0,62}`.
+        CorpusError: the name, or the tenant's, is not `[a-z0-9][a-z0-9_-]{0,62}`.
     """
-    if not _NAME.fullmatch(name):
-        raise CorpusError(
-            f"{name!r} cannot name a collection: use 1 to 63 lower-case letters, digits, '-' or '_', "
-            "starting with a letter or digit"
-        )
-    return home() / "collections" / name
+    tenant, slash, own = name.rpartition("/")
+    if slash:
+        _check_name(tenant, "a tenant")
+    _check_name(own, "a collection")
+    return _collections(tenant) / own
 
 
-def list_collections() -> list[str]:
-    """Names of the collections under `home()`, sorted."""
-    root = home() / "collections"
+def qualified(tenant: str, name: str) -> str:
+    """The name of a tenant's collection among those of all tenants.
+
+    Raises:
+        CorpusError: `name` is not the plain name of a collection.
+    """
+    _check_name(name, "a collection")
+    return f"{tenant}/{name}" if tenant else name
+
+
+def list_collections(tenant: str = DEFAULT_TENANT) -> list[str]:
+    """Plain names of a tenant's collections under `home()`, sorted."""
+    root = _collections(tenant)
     with accessible(root):
         if not root.is_dir():
             return []
         return sorted(p.name for p in root.iterdir() if _NAME.fullmatch(p.name) and is_collection(p))
+
+
+def check_tenant(tenant: str) -> str:
+    """The tenant's name.
+
+    Raises:
+        CorpusError: it is not `[a-z0-9][a-z0-9_-]{0,62}`.
+    """
+    if tenant != DEFAULT_TENANT:
+        _check_name(tenant, "a tenant")
+    return tenant
+
+
+def _check_name(name: str, what: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise CorpusError(
+            f"{name!r} cannot name {what}: use 1 to 63 lower-case letters, digits, '-' or '_', "
+            "starting with a letter or digit"
+        )
+
+
+def _collections(tenant: str) -> Path:
+    return home() / "tenants" / tenant / "collections" if tenant else home() / "collections"
 
 
 def is_collection(path: Path) -> bool:

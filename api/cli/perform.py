@@ -54,12 +54,12 @@ def perform(
         with interruptible(reporter.cancel):
             return operation.run(target, request, reporter)
     except CollectionLocked as locked:
-        from thresher.api.door.client import find_door
+        from thresher.api.control.client import find_control
 
-        door = None if locked.pid in (None, os.getpid()) else find_door(locked.pid)
-        if door is None:
+        control = None if locked.pid in (None, os.getpid()) else find_control(locked.pid)
+        if control is None:
             raise
-        with door.call(operation.name, collection, request.model_dump()) as call:
+        with control.call(operation.name, collection, request.model_dump()) as call:
 
             def stop() -> None:
                 _say("\nasked the server to stop; Ctrl-C again leaves at once\n")

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from thresher.api.errors import ConfigError, Problem
 from thresher.api.http.errors import INTERNAL, error_response
+from thresher.api.service.principal import LOCAL
 
 logger = logging.getLogger("thresher.api")
 
@@ -84,6 +85,7 @@ class Guard:
         async def fail(problem: Problem, extra: dict[str, str] | None = None) -> None:
             await error_response(problem, request_id, extra)(scope, receive, send_with_id)
 
+        scope["state"]["principal"] = LOCAL
         problem = self._refusal(scope, headers)
         if problem is not None:
             challenge = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None

@@ -9,7 +9,7 @@ from contextlib import closing
 import uvicorn
 
 from thresher.api.config import Settings
-from thresher.api.door.server import LocalDoor
+from thresher.api.control.server import ControlSocket
 from thresher.api.errors import ConfigError
 from thresher.api.http.app import create_app
 
@@ -24,9 +24,9 @@ def run(settings: Settings, *, only: tuple[str, ...] = (), on_ready: Callable[[s
         ConfigError: the address cannot be bound, or needs a key.
     """
     app = create_app(settings, only=only)
-    door: LocalDoor = app.state.door
-    with _listen(settings.host, settings.port) as listener, closing(door):
-        door.open()
+    control: ControlSocket = app.state.control
+    with _listen(settings.host, settings.port) as listener, closing(control):
+        control.open()
         host, port = listener.getsockname()[:2]
         if on_ready is not None:
             on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -46,6 +46,17 @@ class GrepMemory:
         self._store = store
         self._greps = self._under_way = 0
         self._guard = threading.Condition()
+        self._closed = False
+        self._reader: threading.Thread | None = None
+
+    def close(self) -> None:
+        """Stop reading ahead, and wait until it has: its connection must not outlive the collection's lock."""
+        with self._guard:
+            self._closed = True
+            self._guard.notify_all()
+            reader = self._reader
+        if reader is not None:
+            reader.join()
 
     @contextmanager
     def grepping(self) -> Iterator[None]:
@@ -53,10 +64,10 @@ class GrepMemory:
         with self._guard:
             self._greps += 1
             self._under_way += 1
-            first = self._greps == 1
-        if first and self._store is not None:
-            # A daemon that reads list by list: closing the collection, or the end of the process, ends it.
-            threading.Thread(target=self._read_ahead, name="thresher-grep-ahead", daemon=True).start()
+            if self._greps == 1 and self._store is not None and not self._closed:
+                # A daemon that reads list by list: closing the collection, or the end of the process, ends it.
+                self._reader = threading.Thread(target=self._read_ahead, name="thresher-grep-ahead", daemon=True)
+                self._reader.start()
         try:
             yield
         finally:
@@ -75,7 +86,9 @@ class GrepMemory:
                 grams = self.postings.commonest(connection)
             for gram in grams:
                 with self._guard:
-                    self._guard.wait_for(lambda: not self._under_way)
+                    self._guard.wait_for(lambda: self._closed or not self._under_way)
+                    if self._closed:
+                        return
                 with store.read() as connection:
                     self.postings.read_ahead(connection, gram)
 

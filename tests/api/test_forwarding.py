@@ -32,8 +32,8 @@ from face_support import (
     wait_until,
 )
 
-from thresher.api.door import PROTOCOL
-from thresher.api.door.rundir import find, run_directory
+from thresher.api.control import PROTOCOL
+from thresher.api.control.rundir import find, run_directory
 from thresher.corpus.collection import Collection
 from thresher.corpus.paths import DATABASE, collection_path
 
@@ -70,7 +70,7 @@ def door_of(server: Served) -> socket.socket:
 
 
 def post(server: Served, body: dict[str, Any], path: str = "/operations") -> list[dict[str, Any]]:
-    """Speak to the door directly; the lines of the answer but the signs of life."""
+    """Speak to the control directly; the lines of the answer but the signs of life."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = door_of(server)
     connection.request("POST", path, json.dumps(body))

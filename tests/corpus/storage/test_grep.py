@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -388,3 +390,26 @@ def test_candidates_are_what_their_bitmap_says(held: set[int], asked: set[int], 
     assert everything.ids(first).tolist() == list(range(max(first, 1), 401))
     assert everything.count_from(first) == len(everything.ids(first))
     assert everything.among(order).tolist() == [i for i in asked if i <= 400]
+
+
+def test_closing_waits_for_what_is_read_ahead(tmp_path: Path) -> None:
+    # Its connection would outlive the lock, and delete files of whoever opens the directory next.
+    reading, go_on = threading.Event(), threading.Event()
+
+    def count(connection: object) -> int:
+        reading.set()
+        assert go_on.wait(60)
+        return 0
+
+    collection = Collection.create(tmp_path / "c", EMBEDDER)
+    with patch("thresher.corpus.grep.match.chunk_count", count):
+        collection.grep("abc", limit=1)
+        assert reading.wait(60)
+        closing = threading.Thread(target=collection.close)
+        closing.start()
+        closing.join(0.2)
+        assert closing.is_alive()
+        go_on.set()
+        closing.join(60)
+    assert not closing.is_alive()
+    assert "thresher-grep-ahead" not in {thread.name for thread in threading.enumerate()}

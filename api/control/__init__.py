@@ -1,4 +1,4 @@
-"""The local door: how a command reaches the server that has its collection open.
+"""The control socket: how a command reaches the server that has its collection open.
 
 A server listens on a unix socket besides its TCP port. Only the same user may use it (mode 0600, and the kernel's word
 on who is at the other end). `rundir` is where servers announce their sockets, `server` answers, `client` asks.

@@ -1,4 +1,4 @@
-"""The local door and the registry behind it, in one process."""
+"""The local control and the registry behind it, in one process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from face_support import wait_until
 
-from thresher.api.door import jobs
-from thresher.api.door.client import Door, find_door
-from thresher.api.door.rundir import RunFile, clear_leftovers, find, run_directory
-from thresher.api.door.server import LocalDoor
+from thresher.api.control import jobs
+from thresher.api.control.client import Control, find_control
+from thresher.api.control.rundir import RunFile, clear_leftovers, find, run_directory
+from thresher.api.control.server import ControlSocket
 from thresher.api.errors import ApiError, ForwardedError
 from thresher.api.http import registry as registry_module
 from thresher.api.http.registry import Registry
@@ -65,10 +65,10 @@ def registry() -> Iterator[Registry]:
 
 
 @pytest.fixture
-def door(registry: Registry) -> Iterator[Door]:
-    with closing(LocalDoor(registry)) as opened:
+def control(registry: Registry) -> Iterator[Control]:
+    with closing(ControlSocket(registry)) as opened:
         opened.open()
-        found = find_door(os.getpid())
+        found = find_control(os.getpid())
         assert found is not None
         yield found
 
@@ -76,11 +76,11 @@ def door(registry: Registry) -> Iterator[Door]:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps(single=True)
-    monkeypatch.setattr("thresher.api.door.server.operation", lambda name: made.operation)
+    monkeypatch.setattr("thresher.api.control.server.operation", lambda name: made.operation)
     return made
 
 
-def test_progress_comes_and_then_the_result(harbour: str, door: Door, steps: Steps) -> None:
+def test_progress_comes_and_then_the_result(harbour: str, control: Control, steps: Steps) -> None:
     told: list[tuple[str, Any]] = []
 
     def tell(kind: str, data: Any) -> None:
@@ -88,15 +88,15 @@ def test_progress_comes_and_then_the_result(harbour: str, door: Door, steps: Ste
         if len(told) == 3:
             steps.go.set()
 
-    with door.call("steps", harbour, {}) as call:
+    with control.call("steps", harbour, {}) as call:
         assert call.result(tell) == {"chunks": 6}
     assert {kind for kind, _ in told} == {"documents"}
     numbers = [data["done"] for _, data in told]
     assert numbers == sorted(numbers)
 
 
-def test_cancelling_stops_between_steps(harbour: str, door: Door, steps: Steps) -> None:
-    with door.call("steps", harbour, {}) as call:
+def test_cancelling_stops_between_steps(harbour: str, control: Control, steps: Steps) -> None:
+    with control.call("steps", harbour, {}) as call:
         assert steps.running.wait(PATIENCE_S)
         call.cancel()
         with pytest.raises(KeyboardInterrupt):
@@ -105,7 +105,7 @@ def test_cancelling_stops_between_steps(harbour: str, door: Door, steps: Steps) 
 
 
 def test_a_search_that_is_cancelled_returns_what_it_has(
-    harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch
+    harbour: str, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = threading.Event()
 
@@ -121,7 +121,7 @@ def test_a_search_that_is_cancelled_returns_what_it_has(
 
     monkeypatch.setattr(PolicyChoice, "make", lambda choice, key: lambda collection: Slow())
     told: list[str] = []
-    with door.call("search", harbour, {"search": {"query": "Where was the yard?"}}) as call:
+    with control.call("search", harbour, {"search": {"query": "Where was the yard?"}}) as call:
         assert waiting.wait(PATIENCE_S)
         call.cancel()
         found = call.result(lambda kind, data: told.append(kind))
@@ -131,17 +131,17 @@ def test_a_search_that_is_cancelled_returns_what_it_has(
     assert (traces_directory() / f"{found['id']}.jsonl").is_file()
 
 
-def test_hanging_up_stops_it_too(harbour: str, door: Door, steps: Steps) -> None:
-    with door.call("steps", harbour, {}):
+def test_hanging_up_stops_it_too(harbour: str, control: Control, steps: Steps) -> None:
+    with control.call("steps", harbour, {}):
         assert steps.running.wait(PATIENCE_S)
     assert steps.stopped.wait(PATIENCE_S)
 
 
-def test_one_long_operation_at_a_time(harbour: str, door: Door, steps: Steps) -> None:
-    with door.call("steps", harbour, {}) as first:
+def test_one_long_operation_at_a_time(harbour: str, control: Control, steps: Steps) -> None:
+    with control.call("steps", harbour, {}) as first:
         assert steps.running.wait(PATIENCE_S)
         with (
-            door.call("steps", harbour, {}) as second,
+            control.call("steps", harbour, {}) as second,
             pytest.raises(ForwardedError, match="is running `steps`") as busy,
         ):
             second.result()
@@ -151,9 +151,9 @@ def test_one_long_operation_at_a_time(harbour: str, door: Door, steps: Steps) ->
 
 
 def test_a_door_that_closes_stops_what_runs(harbour: str, registry: Registry, steps: Steps) -> None:
-    opened = LocalDoor(registry)
+    opened = ControlSocket(registry)
     opened.open()
-    found = find_door(os.getpid())
+    found = find_control(os.getpid())
     assert found is not None
     with found.call("steps", harbour, {}) as call:
         assert steps.running.wait(PATIENCE_S)
@@ -163,47 +163,50 @@ def test_a_door_that_closes_stops_what_runs(harbour: str, registry: Registry, st
             call.result()
         closer.join(PATIENCE_S)
     assert stopped.value.code == "server_stopped"
-    assert find_door(os.getpid()) is None
+    assert find_control(os.getpid()) is None
     assert list(run_directory().iterdir()) == []
 
 
-def test_a_bug_in_an_operation_is_told_as_one(harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_an_operation_is_told_as_one(harbour: str, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> dict[str, Any]:
         raise ZeroDivisionError("one by none")
 
-    monkeypatch.setattr("thresher.api.door.server.operation", lambda name: Operation("broken", Nothing, broken))
-    with door.call("broken", harbour, {}) as call, pytest.raises(ForwardedError, match="one by none") as bug:
+    monkeypatch.setattr("thresher.api.control.server.operation", lambda name: Operation("broken", Nothing, broken))
+    with control.call("broken", harbour, {}) as call, pytest.raises(ForwardedError, match="one by none") as bug:
         call.result()
     assert bug.value.code == "internal_error"
 
 
 def test_an_operation_that_is_silent_is_known_to_live(
-    harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch
+    harbour: str, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "ALIVE_S", 0.1)
-    monkeypatch.setattr("thresher.api.door.client.SILENCE_S", 2.0)
+    monkeypatch.setattr("thresher.api.control.client.SILENCE_S", 2.0)
 
     def quiet(*_: object) -> dict[str, Any]:
         time.sleep(3)
         return {"object": "peace"}
 
-    monkeypatch.setattr("thresher.api.door.server.operation", lambda name: Operation("quiet", Nothing, quiet))
-    with door.call("quiet", harbour, {}) as call:
+    monkeypatch.setattr("thresher.api.control.server.operation", lambda name: Operation("quiet", Nothing, quiet))
+    with control.call("quiet", harbour, {}) as call:
         assert call.result() == {"object": "peace"}
     monkeypatch.setattr(jobs, "ALIVE_S", 60)
-    with door.call("quiet", harbour, {}) as call, pytest.raises(ForwardedError, match=r"has not answered for 2\.0 s"):
+    with (
+        control.call("quiet", harbour, {}) as call,
+        pytest.raises(ForwardedError, match=r"has not answered for 2\.0 s"),
+    ):
         call.result()
 
 
 def test_another_user_is_hung_up_on(
-    harbour: str, door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harbour: str, control: Control, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("thresher.api.door.server.same_user", lambda connection: False)
+    monkeypatch.setattr("thresher.api.control.server.same_user", lambda connection: False)
     # Outside of the call: the server may have hung up before all of it was sent.
-    with pytest.raises(ForwardedError, match="ended before it answered"), door.call("status", harbour, {}) as call:
+    with pytest.raises(ForwardedError, match="ended before it answered"), control.call("status", harbour, {}) as call:
         call.result()
-    monkeypatch.setattr("thresher.api.door.client.same_user", lambda connection: False)
-    assert find_door(os.getpid()) is None
+    monkeypatch.setattr("thresher.api.control.client.same_user", lambda connection: False)
+    assert find_control(os.getpid()) is None
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -217,7 +220,7 @@ def test_a_run_file_of_the_dead_is_cleared_and_one_of_the_living_is_not(monkeypa
         dead.write_text(f'{{"pid": 99, "socket": "{left}", "version": "1"}}')
         (run_directory() / "broken.json").write_text("{")
         assert find(99) is not None
-        assert find_door(99) is None
+        assert find_control(99) is None
         clear_leftovers(run_directory())
         assert {path.name for path in run_directory().iterdir()} == {f"{os.getpid()}.json", f"{os.getpid()}.sock"}
         assert find(os.getpid()) is not None

@@ -137,7 +137,7 @@ def _places(wanted: Path) -> Iterator[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     for parent in (runtime, tempfile.gettempdir(), "/tmp"):
         if parent and os.path.isdir(parent) and os.access(parent, os.W_OK):
-            yield Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)) / "door"
+            yield Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)) / "control"
 
 
 def _remove_socket(path: str) -> None:

@@ -1,4 +1,4 @@
-"""The server's end of the local door: a small application on a unix socket, in a thread of its own."""
+"""The server's end of the control socket: a small application on a unix socket, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from thresher.api.door import PROTOCOL
-from thresher.api.door.jobs import Jobs, failure
-from thresher.api.door.peers import same_user
-from thresher.api.door.rundir import RunFile
+from thresher.api.control import PROTOCOL
+from thresher.api.control.jobs import Jobs, failure
+from thresher.api.control.peers import same_user
+from thresher.api.control.rundir import RunFile
 from thresher.api.errors import ApiError, explain
 from thresher.api.operations.base import Operation, Text
 from thresher.api.operations.base import Request as OperationRequest
@@ -49,7 +49,7 @@ class CallBody(OperationRequest):
     request: dict[str, Any]
 
 
-class LocalDoor:
+class ControlSocket:
     """Open between `open` and `close`."""
 
     def __init__(self, registry: Registry) -> None:
@@ -59,7 +59,7 @@ class LocalDoor:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Listen. A door that cannot be opened is no reason not to serve: it is logged."""
+        """Listen. A socket that cannot be made is no reason not to serve: it is logged."""
         try:
             self._run_file = RunFile(version("thresher"))
         except OSError as error:
@@ -79,11 +79,11 @@ class LocalDoor:
         self._server = uvicorn.Server(config)
         sockets = [self._run_file.socket]
         # A thread, and so an event loop, of its own: uvicorn leaves the signals to the main one.
-        self._thread = threading.Thread(target=self._server.run, args=(sockets,), name="local-door", daemon=True)
+        self._thread = threading.Thread(target=self._server.run, args=(sockets,), name="control-socket", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the operations that run, hang up, and take the socket away. Safe to call twice, or on a closed door."""
+        """Stop the operations that run, hang up, and take the socket away. Safe to call twice, or on a closed one."""
         if left := self._jobs.stop(STOP_S):
             logger.warning("waiting for %s to end", ", ".join(left))
         if self._server is not None and self._thread is not None:

@@ -1,4 +1,4 @@
-"""The command's end of the local door."""
+"""The command's end of the control socket."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from importlib.metadata import version
 from typing import Any
 
-from thresher.api.door import PROTOCOL
-from thresher.api.door.peers import same_user
-from thresher.api.door.rundir import Announcement, find
+from thresher.api.control import PROTOCOL
+from thresher.api.control.peers import same_user
+from thresher.api.control.rundir import Announcement, find
 from thresher.api.errors import ForwardedError, Problem
 from thresher.corpus.paths import collection_path
 
@@ -24,7 +24,7 @@ SILENCE_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Control:
     """A server of this user that answers."""
 
     announcement: Announcement
@@ -38,8 +38,8 @@ class Door:
         return Call(self.announcement, operation, collection, request)
 
 
-def find_door(pid: int) -> Door | None:
-    """The door of the server with that pid; None if that process is no server, or one that does not let us in."""
+def find_control(pid: int) -> Control | None:
+    """How to reach the server with that pid; None if that process is no server, or one that does not let us in."""
     announcement = find(pid)
     if announcement is None:
         return None
@@ -49,7 +49,7 @@ def find_door(pid: int) -> Door | None:
     except OSError:
         return None
     connection.close()
-    return Door(announcement)
+    return Control(announcement)
 
 
 class Call:

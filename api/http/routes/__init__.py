@@ -1,0 +1,1 @@
+"""Thresher's own endpoints, a module each for what belongs together."""

@@ -1,0 +1,1 @@
+"""Retrievers for LangChain and LlamaIndex."""

@@ -1,0 +1,1 @@
+"""The MCP server: search tools for agents, over stdio or streamable HTTP."""

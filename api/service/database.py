@@ -1,0 +1,81 @@
+"""The server's own memory, `THRESHER_HOME/server.db`: keys, searches, jobs, idempotent responses.
+
+SQLite in WAL mode. Each module that keeps something has its own table and creates it by `Database.ensure`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from thresher.api.errors import ConfigError
+from thresher.corpus.paths import home
+
+SCHEMA_VERSION = 1
+
+
+def server_database() -> Path:
+    """Where it lies."""
+    return home() / "server.db"
+
+
+class Database:
+    """One connection that all threads share, one at a time: what is kept is small and each use is short."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it, made if need be, readable by its owner only: questions and answers are private.
+
+        Raises:
+            ConfigError: it cannot be opened, or a newer release wrote it.
+        """
+        self.path = path
+        self._lock = threading.RLock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+            self._connection.row_factory = sqlite3.Row
+            for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+                self._connection.execute(f"PRAGMA {pragma}")
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"{path} cannot be used ({error}): see that its folder can be written; if the file is damaged, move it "
+                "away: collections are not affected, but keys and the history of searches and jobs are in it"
+            ) from error
+        if version > SCHEMA_VERSION:
+            self._connection.close()
+            raise ConfigError(f"{path} was written by a newer release of thresher: upgrade this one, or move it away")
+
+    def ensure(self, statements: str) -> None:
+        """Create a table that is not there yet. `statements` are `CREATE … IF NOT EXISTS`, separated by `;`."""
+        with self._lock:
+            self._connection.executescript(statements)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """The connection, to read from."""
+        with self._lock:
+            yield self._connection
+
+    def close(self) -> None:
+        """Close it."""
+        with self._lock:
+            self._connection.close()

@@ -1,0 +1,1 @@
+"""The page at `/ui`: static files, no build step."""
