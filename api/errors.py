@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -81,6 +81,9 @@ class ForwardedError(Exception):
 _BY_CODE = {
     "collection_not_found": ("not_found_error", 404),
     "document_not_found": ("not_found_error", 404),
+    "source_not_found": ("not_found_error", 404),
+    "source_taken": ("conflict_error", 409),
+    "no_origin": ("conflict_error", 409),
     "trace_not_found": ("not_found_error", 404),
     "collection_locked": ("conflict_error", 409),
     "collection_mismatch": ("conflict_error", 409),
@@ -127,6 +130,30 @@ def explain(error: BaseException) -> Problem | None:
     kind, status = _BY_CODE.get(code, ("api_error", 500))
     param = getattr(error, "param", None) or _PARAM_BY_CODE.get(code)
     return Problem(kind, code, str(error), status, param)
+
+
+_PRIVATE = {
+    "io_error": "the server cannot use its files{reason}; try again later, its log has the details",
+    "storage_full": "the server has no space left; try again when its operator has freed some",
+    "collection_unavailable": "the server cannot use the files of this collection; its log says why",
+    "source_taken": "documents cannot be put here: a file that this collection has read is called like their source",
+    "root_unreadable": "what this collection was read from cannot be read now; the server's log says what and why",
+    "collection_damaged": "this collection is damaged; the server's log says how to restore it",
+    "collection_locked": "another process on the server has this collection open; try again when it has closed it",
+}
+"""What clients are told where the message proper would name a path of the server."""
+
+INTERNAL = Problem("api_error", "internal_error", "something broke inside the server; its log has the details", 500)
+
+
+def explain_to_client(error: BaseException) -> tuple[Problem, bool]:
+    """The problem as someone may read it who must not learn of paths, and whether the log should have the rest."""
+    problem = explain(error) or INTERNAL
+    if problem.code not in _PRIVATE:
+        return problem, problem is INTERNAL
+    reason = getattr(error, "strerror", None)
+    message = _PRIVATE[problem.code].format(reason=f" ({reason})" if reason else "")
+    return replace(problem, message=message), True
 
 
 _ADVICE = {

@@ -22,7 +22,7 @@ def require_collection(name: str) -> Path:
     """
     path = collection_path(name)
     if not is_collection(path):
-        known = list_collections()
+        known = list_collections(name.rpartition("/")[0])
         hint = f"the known ones are {', '.join(known)}" if known else "there is none yet"
         raise CollectionNotFound(f"there is no collection {name!r}: {hint}; `thresher ingest -c {name} PATH` makes one")
     return path

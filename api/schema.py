@@ -39,7 +39,8 @@ class ResultModel(_Model):
 
     `page` is the page or slide that it starts on, from 1, of a file that has them. `rerank` is the reranker's own
     score, where one read it; `duplicates` are the ids of passages that were left out because nearly all they say
-    stands in this one. `agent` is the sub-agent or rollout that found it, "" for the search itself.
+    stands in this one. `agent` is the sub-agent or rollout that found it, "" for the search itself. `collection` is
+    the one that it stands in, where the search was asked through a server.
     """
 
     id: str
@@ -57,6 +58,16 @@ class ResultModel(_Model):
     metadata: dict[str, str | int | float | bool]
     source: Literal["corpus", "web"]
     agent: str = ""
+    collection: str = ""
+
+
+class ErrorModel(_Model):
+    """Why a search could not be run."""
+
+    type: str
+    code: str
+    message: str
+    param: str | None = None
 
 
 class SearchResponse(_Model):
@@ -66,18 +77,21 @@ class SearchResponse(_Model):
     asked for. `citations` are those of the answer, or, where none was asked for, the quotes that the policy named.
     `refused_citations` is how many the answer had that do not stand in the evidence. `trajectory` is there when it was
     asked for.
+
+    A server's searches are also `queued`, `running` and `cancelled`, with what was found so far; `error` says why one
+    could not be run at all. `created_at` is in seconds since 1970.
     """
 
     id: str
     object: Literal["search"] = "search"
-    status: Literal["completed", "partial", "failed"]
+    status: Literal["queued", "running", "completed", "partial", "failed", "cancelled"]
     query: str
     results: list[ResultModel]
     answer: str | None = None
     answer_withheld: str | None = None
     citations: list[CitationModel]
     refused_citations: int = 0
-    stop_reason: str
+    stop_reason: str | None
     sufficient: bool | None
     justification: str | None
     missing: list[str]
@@ -85,6 +99,10 @@ class SearchResponse(_Model):
     warnings: list[str]
     notices: list[str]
     trajectory: dict[str, Any] | None = None
+    collections: list[str] = []
+    created_at: int | None = None
+    background: bool = False
+    error: ErrorModel | None = None
 
 
 def search_response(result: SearchResult, *, include_trace: bool = False) -> SearchResponse:
@@ -121,6 +139,11 @@ def answer_fields(answer: Answer | None, quotes: Sequence[dict[str, Any]] = ()) 
     }
 
 
+def result_model(item: RankedEvidence) -> ResultModel:
+    """One passage as the faces show it."""
+    return ResultModel.model_validate(_result(item))
+
+
 def _result(item: RankedEvidence) -> dict[str, Any]:
     return {
         "id": item.id,
@@ -138,6 +161,7 @@ def _result(item: RankedEvidence) -> dict[str, Any]:
         "metadata": dict(item.metadata),
         "source": item.source,
         "agent": item.agent,
+        "collection": item.collection,
     }
 
 

@@ -69,6 +69,13 @@ def with_trace_saved(result: SearchResult, *, name_place: bool = True) -> Search
     return result
 
 
+def remove_trace(search_id: str) -> None:
+    """Remove the trajectory of a search, and its answer, if they are kept."""
+    path = trace_path(search_id)
+    for each in (path, _answer_path(path)):
+        each.unlink(missing_ok=True)
+
+
 def recent_traces() -> list[Path]:
     """Trace files, newest first."""
     directory = traces_directory()

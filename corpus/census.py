@@ -29,7 +29,7 @@ def take_stats(
             documents=document_count(connection),
             chunks=chunk_count(connection),
             sources=count_by_status(connection),
-            bytes_on_disk=_bytes_under(path),
+            bytes_on_disk=bytes_under(path),
             embedder=manifest.embedder,
             last_seq=newest,
             applied_seq={name: own.applied_seq for name, own in progress.items()},
@@ -53,11 +53,12 @@ def _beside(side: Path) -> IndexBeside | None:
     try:
         manifest = read_manifest(side)
     except CorpusError:
-        return IndexBeside(None, None, _bytes_under(side))
-    return IndexBeside(manifest.embedder.spec, manifest.chunker, _bytes_under(side))
+        return IndexBeside(None, None, bytes_under(side))
+    return IndexBeside(manifest.embedder.spec, manifest.chunker, bytes_under(side))
 
 
-def _bytes_under(path: Path) -> int:
+def bytes_under(path: Path) -> int:
+    """The size of all files in a directory and below it."""
     total = 0
     for file in path.rglob("*"):
         with suppress(FileNotFoundError):

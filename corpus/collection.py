@@ -451,6 +451,12 @@ class Collection(RecordReads):
             self.path, self.manifest.chunker, self._store, self._lexical, self._dense, self._writing, self.backends
         )
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Derived indexes that are out of order now, and why; searches go on without them meanwhile. Reads no file."""
+        found = (("lexical", self._lexical.progress.fault), ("dense", self._dense.fault))
+        return tuple(f"{name}: {fault}" for name, fault in found if fault)
+
     def warm(self) -> None:
         """Open what the first search would have to wait for: Chroma takes seconds to load a large index."""
         with suppress(CollectionClosed):

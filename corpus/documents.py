@@ -126,7 +126,8 @@ class Source:
     Attributes:
         id: unique in the collection; for files, the POSIX path relative to `root`; for pages, the URL as it was listed.
         root: what the user named on the command line, resolved: a folder (the fixed part of a pattern), a file, a URL,
-            or `urls:` and the list that named the page; `put:` for documents that were handed over.
+            or `urls:` and the list that named the page; `put:` for documents that were handed over, `upload:` for
+            files that were.
         content_hash: hex SHA-256 of the raw bytes; equal hash means nothing to do. For pages, a space and what the
             server needs to tell whether the page has changed may follow (see `ingestion.web.pages.pack`).
         reason: for people, set when status is `no_text`, `skipped` or `failed`.

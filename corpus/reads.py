@@ -110,6 +110,14 @@ class RecordReads:
             yield from (info for _, info in page)
             after = page[-1][0]
 
+    def documents_by_id(
+        self, *, after: str = "", limit: int = 100, source_id: str | None = None
+    ) -> tuple[list[DocumentInfo], bool]:
+        """Documents (of one source) ordered by id, from the first past `after`; and whether there are more."""
+        with self._store.read() as connection:
+            page = rows.documents_by_id(connection, after=after, limit=limit + 1, source_id=source_id)
+        return page[:limit], len(page) > limit
+
     def document_hashes(self, document_ids: AbstractCollection[str]) -> dict[str, str]:
         """Content hashes of the live documents among `document_ids`."""
         with self._store.read() as connection:

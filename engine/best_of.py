@@ -58,14 +58,14 @@ def fused_result(
         key=lambda result: sum(_chunk(item) in kept for item in result.results),
         default=results[0],
     )
-    reason = _reason(results)
+    reason = reason_of(results)
     usage = together([result.usage for result in results])
     trajectories = tuple(result.trajectory for result in results if result.trajectory is not None)
     first = trajectories[0]
     return SearchResult(
         id=search_id,
         query=request.query,
-        status=_status(results),
+        status=status_of(results),
         results=fused,
         stop_reason=reason,
         sufficient=sufficient,
@@ -147,12 +147,12 @@ def _useful_subagents(fused: Sequence[RankedEvidence]) -> int:
     return len({way for item in fused for way in ways(item.agent) if "/" in way})
 
 
-def _reason(results: Sequence[SearchResult]) -> StopReason:
+def reason_of(results: Sequence[SearchResult]) -> StopReason:
     """Why most of them ended; what ended the earliest of those decides a tie."""
     return Counter(result.stop_reason for result in results).most_common(1)[0][0]
 
 
-def _status(results: Sequence[SearchResult]) -> str:
+def status_of(results: Sequence[SearchResult]) -> str:
     """`completed` if all were, `failed` if all did, else `partial`."""
     each = {result.status for result in results}
     return each.pop() if len(each) == 1 else "partial"

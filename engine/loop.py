@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from thresher.context import Call, Receipt
+from thresher.context import Call, Evidence, Receipt
 from thresher.engine.errors import EngineError
 from thresher.engine.events import EventType
 from thresher.engine.limits import Limits, Stopped
@@ -19,6 +19,9 @@ from thresher.engine.tools.base import Tool, ToolResult
 from thresher.engine.turns import Turn
 
 logger = logging.getLogger(__name__)
+
+SNIPPET_CHARACTERS = 160
+"""How much of a passage an event shows."""
 
 Emit = Callable[[EventType, dict[str, Any]], None]
 
@@ -66,7 +69,8 @@ class SearchLoop:
         session = self.session
         view = session.view(turns_left=session.request.turns - len(session.turns))
         turn = session.begin_turn(view)
-        self.emit(EventType.TURN_STARTED, {"turn": turn.index, "prompt_tokens": view.prompt.tokens})
+        budget = {"total": session.budget.total, "soft": session.budget.soft, "hard": session.budget.hard}
+        self.emit(EventType.TURN_STARTED, {"turn": turn.index, "prompt_tokens": view.prompt.tokens, "budget": budget})
         try:
             decision = await self._decide(view, turn)
             if not session.add_decision(turn, decision):
@@ -83,6 +87,13 @@ class SearchLoop:
         started = time.perf_counter()
         try:
             return await self.limits.within(self.policy.decide(view))
+        except Stopped as stop:
+            if stop.reason is StopReason.DEADLINE:
+                waited = time.perf_counter() - started
+                self.session.warnings.append(
+                    f"turn {turn.index}: the policy had not answered for {waited:.1f} s when the deadline came"
+                )
+            raise
         finally:
             turn.model_seconds = time.perf_counter() - started
 
@@ -153,15 +164,34 @@ class SearchLoop:
                 "tool": call.name,
                 "outcome": str(observation.outcome),
                 "message": observation.message,
-                "shown": [
-                    {"id": e.id, "document_id": e.document_id, "title": e.title}
-                    for e in map(store.get, observation.shown)
-                ],
+                "chunks": [self._chunk(store.get(handle)) for handle in observation.shown],
+                "context_tokens": self.session.ledger.tokens,
             },
         )
+
+    def _chunk(self, evidence: Evidence) -> dict[str, Any]:
+        """A passage as it is told of: enough to show it, and not the whole of it."""
+        block = self.session.ledger.block(evidence.id)
+        return {
+            "id": evidence.id,
+            "document_id": evidence.document_id,
+            "title": evidence.title,
+            "tokens": block.tokens if block is not None else 0,
+            "snippet": evidence.text[:SNIPPET_CHARACTERS],
+        }
 
     def _emit_edit(self, turn: Turn, receipt: Receipt, call: Call | None = None) -> None:
         self.emit(
             EventType.CONTEXT_EDITED,
-            {"turn": turn.index, "id": call.id if call else None, "receipt": receipt.as_dict()},
+            {
+                "turn": turn.index,
+                "id": call.id if call else None,
+                "kind": str(receipt.kind),
+                "removed": list(receipt.removed),
+                "restored": list(receipt.restored),
+                "freed_tokens": receipt.tokens_freed,
+                "reprefill_tokens": receipt.tokens_reprefill,
+                "context_tokens": receipt.tokens_after,
+                "receipt": receipt.as_dict(),
+            },
         )

@@ -124,6 +124,12 @@ class SearchRequest:
             raise InvalidRequest(
                 f"max_critical_steps must be at least 1, got {self.max_critical_steps}", param="max_critical_steps"
             )
+        if self.edits is Edits.BATCHED and self.strategy is Strategy.NONE:
+            raise InvalidRequest(
+                "strategy none takes nothing out of the context, so there are no edits to batch: leave edits out, or "
+                "take another strategy",
+                param="edits",
+            )
         if self.effort is Effort.MINIMAL and (self.swarm or self.rollouts > 1):
             raise InvalidRequest(
                 "effort minimal is one search without a policy: it has neither a swarm nor rollouts; take effort low",
@@ -155,6 +161,7 @@ class RankedEvidence:
         source: `corpus` or `web`.
         page: for a paged document (PDF), the page that the passage starts on, from 1.
         agent: the sub-agent, or the rollout, that brought it; "" for the search itself.
+        collection: the one that it stands in, in a search of several (`thresher.engine.federated`); else "".
     """
 
     id: str
@@ -173,6 +180,7 @@ class RankedEvidence:
     rerank: float | None = None
     duplicates: tuple[str, ...] = ()
     agent: str = ""
+    collection: str = ""
 
 
 @dataclass(frozen=True, slots=True)

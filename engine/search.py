@@ -32,6 +32,23 @@ ToolFactory = Callable[[CorpusScope], tuple[Tool, ...]]
 """Makes the tools of a search."""
 
 
+def tell_result(result: SearchResult, emit: Emit) -> None:
+    """Emit what a search found, and that it has ended."""
+    for position, evidence in enumerate(result.results, 1):
+        found = {"rank": position, "id": evidence.id, "document_id": evidence.document_id, "title": evidence.title}
+        emit(EventType.RESULT_ADDED, found | ({"collection": evidence.collection} if evidence.collection else {}))
+    if result.answer is not None:
+        written = {"text": result.answer.text, "withheld_reason": result.answer.withheld_reason}
+        emit(EventType.ANSWER_WRITTEN, {**written, "citations": len(result.answer.citations)})
+    ending = EventType.SEARCH_FAILED if result.status == "failed" else EventType.SEARCH_COMPLETED
+    emit(ending, {"status": result.status, "stop_reason": str(result.stop_reason), "sufficient": result.sufficient})
+
+
+def new_search_id() -> str:
+    """A name that no other search has."""
+    return f"search_{uuid.uuid4().hex[:16]}"
+
+
 class SearchEngine:
     """Searches one collection with one kind of policy. Safe to share between concurrent searches.
 
@@ -71,8 +88,9 @@ class SearchEngine:
         *,
         on_event: EventSink | None = None,
         cancel: asyncio.Event | None = None,
+        search_id: str | None = None,
     ) -> SearchResult:
-        """Run a search.
+        """Run a search. `search_id` is what it is called, if whoever starts it has a name for it already.
 
         Limits, cancellation and a failing policy end it with what was found so far; only a request that cannot be
         run at all raises, or a policy that cannot be made.
@@ -82,31 +100,23 @@ class SearchEngine:
             InvalidRequest: the question alone fills the context.
             CorpusError: at effort `minimal`, when the one search fails.
         """
-        search_id = f"search_{uuid.uuid4().hex[:16]}"
+
+        own_id = search_id or new_search_id()
 
         def emit(kind: EventType, data: dict[str, Any]) -> None:
             if on_event is not None:
-                on_event(Event(kind, {"search_id": search_id, **data}))
+                on_event(Event(kind, {"search_id": own_id, **data}))
 
         limits = Limits.of(request.deadline_s, cancel)
         scope = CorpusScope(self.collection, request.filters, self.ranking)
         scope.where()  # a filter that cannot be parsed is the caller's error, before anything runs
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
         try:
-            result = await self._run(search_id, request, scope, limits, emit)
+            result = await self._run(own_id, request, scope, limits, emit)
         except Exception as error:
             emit(EventType.SEARCH_FAILED, {"status": "failed", "message": str(error)})
             raise
-        for position, evidence in enumerate(result.results, 1):
-            emit(
-                EventType.RESULT_ADDED,
-                {"rank": position, "id": evidence.id, "document_id": evidence.document_id, "title": evidence.title},
-            )
-        if result.answer is not None:
-            written = {"text": result.answer.text, "withheld_reason": result.answer.withheld_reason}
-            emit(EventType.ANSWER_WRITTEN, {**written, "citations": len(result.answer.citations)})
-        ending = EventType.SEARCH_FAILED if result.status == "failed" else EventType.SEARCH_COMPLETED
-        emit(ending, {"status": result.status, "stop_reason": str(result.stop_reason), "sufficient": result.sufficient})
+        tell_result(result, emit)
         return result
 
     async def _run(
@@ -174,6 +184,25 @@ class SearchEngine:
         adopted = agent.swarm.adopted if agent.swarm is not None else ()
         results = await asyncio.to_thread(with_pages, rank_results(agent.session, adopted), self.collection)
         return result_of(agent, request.query, results, started=started)
+
+    def check(self, request: SearchRequest) -> None:
+        """Make sure that a request can be run here.
+
+        Raises:
+            InvalidFilter: `filters` does not follow the grammar.
+        """
+        CorpusScope(self.collection, request.filters, self.ranking).where()
+
+    def answerer(self, request: SearchRequest) -> Answerer:
+        """What writes the answer to a request, where that is done apart from the search.
+
+        Raises:
+            Exception: the policy cannot be made.
+        """
+        if self._answerer is not None:
+            return self._answerer
+        agentic = request.effort is not Effort.MINIMAL
+        return answerer_for(self._make_policy(self.collection) if agentic else None, self.collection)
 
     def _surroundings(self, scope: CorpusScope, limits: Limits) -> Surroundings:
         return Surroundings(

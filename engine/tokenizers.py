@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from thresher.context import TokenCounter
-
 
 def valid_unicode(text: str) -> str:
     """`text` with lone surrogates replaced: they can be neither counted, sent to a model nor written to a trace."""
@@ -37,6 +35,10 @@ class O200kCounter:
         """Number of o200k_base tokens; text that looks like a special token counts as plain text."""
         return self._remembered(text)
 
+    def count_once(self, text: str) -> int:
+        """The same, not remembered: for texts too long to keep."""
+        return self._count(text)
+
     def _count(self, text: str) -> int:
         try:
             return len(self._encoding.encode_ordinary(text))
@@ -45,6 +47,6 @@ class O200kCounter:
 
 
 @lru_cache(maxsize=1)
-def default_counter() -> TokenCounter:
+def default_counter() -> O200kCounter:
     """The shared o200k counter; loading its ranks takes about 0.2 s, once a process."""
     return O200kCounter()

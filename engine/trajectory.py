@@ -30,6 +30,9 @@ from thresher.context import (
 )
 from thresher.engine.errors import ReplayMismatch
 
+COLLECTION = "collection:"
+"""Begins what the id of one collection's trajectory adds to that of a search of several: `ID/collection:NAME`."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

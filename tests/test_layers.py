@@ -50,7 +50,9 @@ def test_context_is_pure() -> None:
         assert {module.split(".")[0] for module in imported_modules(path)} <= allowed, path
 
 
-@pytest.mark.parametrize("module", ["thresher.context", "thresher.corpus", "thresher.engine", "thresher.api.cli"])
+@pytest.mark.parametrize(
+    "module", ["thresher.context", "thresher.corpus", "thresher.engine", "thresher.api.cli", "thresher.api.client"]
+)
 def test_importing_a_face_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -250,6 +250,10 @@ def _observed(result: SearchResult, gold_names: dict[str, str], seconds: float) 
         completion_tokens=result.usage.completion_tokens,
         reprefill_tokens=result.usage.reprefill_tokens,
         recoveries=result.usage.recoveries,
+        critical_steps=result.usage.critical_steps,
+        subagents=result.usage.subagents,
+        useful_subagents=result.usage.useful_subagents,
+        speedup=result.usage.speedup,
         answer=None if result.answer is None else result.answer.text,
         seconds=seconds,
     )

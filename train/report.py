@@ -52,6 +52,10 @@ class SystemResult:
     completion_tokens: int = 0
     reprefill_tokens: int = 0
     recoveries: int = 0
+    critical_steps: int = 0
+    subagents: int = 0
+    useful_subagents: int = 0
+    speedup: float = 1.0
     answer: str | None = None
     seconds: float = 0.0
 
@@ -96,6 +100,10 @@ class Summary:
     completion_tokens: float | None
     reprefill_tokens: float | None
     recoveries: int
+    critical_steps: float | None
+    subagents: float | None
+    useful_subagents: float | None
+    speedup: float | None
     seconds_median: float | None
     seconds_p95: float | None
     abstained_without_gold: int
@@ -244,6 +252,10 @@ def summarise(queries: Sequence[QueryResult], pick: Callable[[QueryResult], Syst
         completion_tokens=mean(result.completion_tokens for result in every),
         reprefill_tokens=mean(result.reprefill_tokens for result in every),
         recoveries=sum(result.recoveries for result in every),
+        critical_steps=mean(result.critical_steps for result in every),
+        subagents=mean(result.subagents for result in every),
+        useful_subagents=mean(result.useful_subagents for result in every),
+        speedup=mean(result.speedup for result in every),
         seconds_median=percentile(seconds, 50),
         seconds_p95=percentile(seconds, 95),
         abstained_without_gold=sum(result.sufficient is False for result in unanswerable),
@@ -274,6 +286,9 @@ def _row(query: QueryResult) -> dict[str, Any]:
             "turns": result.turns,
             "searches": result.searches,
             "peak_context_tokens": result.peak_context_tokens,
+            "critical_steps": result.critical_steps,
+            "subagents": result.subagents,
+            "useful_subagents": result.useful_subagents,
             "seconds": round(result.seconds, 4),
             "error": result.error,
         }

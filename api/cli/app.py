@@ -15,8 +15,10 @@ from thresher.api.cli import (
     demo,
     doctor,
     evaluate,
+    keys,
     lifecycle,
     maintenance,
+    mcp,
     search,
     serve,
     trace,
@@ -57,5 +59,5 @@ def _options(
     ctx.obj = config
 
 
-for module in (corpus, search, trace, evaluate, tuning, maintenance, lifecycle, serve, doctor, demo):
+for module in (corpus, search, trace, evaluate, tuning, maintenance, lifecycle, serve, mcp, keys, doctor, demo):
     module.register(app)

@@ -134,11 +134,14 @@ def _ranking(settings: Settings) -> str:
 
 
 def _address(resolved: Resolved) -> str:
-    from thresher.api.http.guard import check_bind
+    from thresher.api.http.access import check_bind, is_loopback
+    from thresher.api.service.keys import any_live_key
 
     settings = resolved.settings
-    check_bind(settings.host, None if settings.api_key is None else settings.api_key.get_secret_value())
-    return f"{settings.host}:{settings.port}, {'with a key' if settings.api_key else 'this machine only'}"
+    api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    check_bind(settings.host, api_key, require_key=settings.require_key, any_live_key=any_live_key)
+    keyed = api_key or settings.require_key or not is_loopback(settings.host)
+    return f"{settings.host}:{settings.port}, {'with a key' if keyed else 'this machine only'}"
 
 
 def _collections(settings: Settings) -> str:

@@ -159,3 +159,15 @@ def absolute_policy(choice: PolicyChoice) -> PolicyChoice:
     from dataclasses import replace
 
     return replace(choice, spec=absolute_spec(choice.spec))
+
+
+def refuse_existing(file: Path, overwrite: bool) -> None:
+    """Refuse to write over a file, unless that is wanted.
+
+    Raises:
+        UsageError: it exists.
+    """
+    from thresher.api.errors import UsageError
+
+    if file.exists() and not overwrite:
+        raise UsageError(f"{file} exists; name another file, or add --overwrite")

@@ -109,10 +109,12 @@ def _print(console: Console, comparison: Comparison) -> None:
     )
     systems = {"one search": report.single, **{name: report.agent for name, report in comparison.ways.items()}}
     listing = table("", *systems, right=tuple(systems))
+    parallel = any(way.swarm or way.rollouts > 1 for way in comparison.reports)
     for label, name, form in _ROWS:
         values = [getattr(system, name) for system in systems.values()]
-        if name not in _IF_ANY or any(values):
-            listing.add_row(label, *map(form, values))
+        if (name in _IF_PARALLEL and not parallel) or (name in _IF_ANY and not any(values)):
+            continue
+        listing.add_row(label, *map(form, values))
     if without:
         said = [f"{system.abstained_without_gold} of {without}" for system in systems.values()]
         listing.add_row("said insufficient, no gold", *said)
@@ -176,8 +178,14 @@ _ROWS = (
     ("tokens written", "completion_tokens", _count),
     ("tokens prefilled again", "reprefill_tokens", _count),
     ("recoveries", "recoveries", _count),
+    ("sub-agents", "subagents", _number),
+    ("sub-agents of use", "useful_subagents", _number),
+    ("critical steps", "critical_steps", _number),
+    ("turns a critical step", "speedup", _number),
     ("seconds a query, median", "seconds_median", _seconds),
     ("seconds a query, p95", "seconds_p95", _seconds),
 )
 _IF_ANY = frozenset({"answer_right", "recoveries"})
 """Rows that are left out where no system has anything to show."""
+_IF_PARALLEL = frozenset({"subagents", "useful_subagents", "critical_steps", "speedup"})
+"""Rows for swarms and rollouts."""

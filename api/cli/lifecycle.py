@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from thresher.api.cli.common import (
     absolute_spec,
     making,
     opener,
+    refuse_existing,
     settings,
 )
 from thresher.api.cli.console import emit, human_bytes, note, one_line, out, plural
@@ -91,6 +93,7 @@ def export(
     from thresher.api.operations.moving import EXPORT, ExportRequest
 
     chosen = settings(ctx, collection=collection)
+    refuse_existing(Path(file), overwrite)
     request = ExportRequest(file=absolute(file), vectors=vectors, overwrite=overwrite)
     report = perform(EXPORT, request, chosen.collection, opener=opener(chosen))
     if json:

@@ -33,7 +33,7 @@ def serve(
     names are opened at its start, others when they are first used. The policy is the server's; strategy, rollouts,
     swarm and answer are what a request gets that does not say otherwise.
 
-    An address that other machines can reach needs THRESHER_API_KEY.
+    An address that other machines can reach needs a key: `thresher keys create`, or THRESHER_API_KEY.
     """
     from thresher.api.http.run import run
     from thresher.api.opening import require_collection

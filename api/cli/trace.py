@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.api.cli.common import JsonOption, settings
+from thresher.api.cli.common import JsonOption, refuse_existing, settings
 from thresher.api.cli.console import clean, emit, note, one_line, out, table, warn
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def export(
         raise UsageError(f"{path} holds {len(trajectories)} searches, and a page shows one: give the id of a search")
     if html.is_dir():
         raise UsageError(f"{html} is a folder; name a file in it")
-    if html.exists() and not overwrite:
-        raise UsageError(f"{html} exists; name another file, or add --overwrite")
+    refuse_existing(html, overwrite)
     page = trace_page(read_trace(trajectories[0], read_answer(path)), chosen.prices())
     html.write_text(page, encoding="utf-8")
     if json:

@@ -7,12 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from thresher.api.errors import ApiError, Problem, explain
-from thresher.api.operations.base import Cancelled, Operation, Reporter
-from thresher.api.operations.served import ServedTarget
+from thresher.api.operations.base import Operation, Reporter
+from thresher.api.operations.carrying_out import carry_out
 
 if TYPE_CHECKING:
     from thresher.api.http.registry import Registry
@@ -92,27 +91,19 @@ class Job:
             return
 
     def _outcome(self) -> Message:
-        name, operation = self._collection, self._operation
-        right: AbstractContextManager[None] = nullcontext()
-        if operation.single:
-            right = self._registry.task(name, operation.name)
         started = time.monotonic()
-        try:
-            with right:
-                result = operation.run(
-                    ServedTarget(name, self._registry, operation.name), self._request, self._reporter
-                )
-        except Cancelled:
+        outcome = carry_out(self._operation, self._request, self._collection, self._registry, self._reporter)
+        if outcome.stopped:
             logger.info("%s: stopped after %.1f s", self.name, time.monotonic() - started)
             return failure(STOPPED if self.stopped else INTERRUPTED)
-        except BaseException as error:  # were it let go, the caller would wait for ever
+        if (error := outcome.error) is not None:
             problem = explain(error)
             if problem is None:
-                logger.exception("%s failed", self.name)
+                logger.error("%s failed", self.name, exc_info=error)
                 text = BROKEN.format(error=f"{type(error).__name__}: {error}")
                 problem = Problem("api_error", "internal_error", text, 500)
             return failure(problem)
-        return {"result": result}
+        return {"result": outcome.result}
 
 
 class Jobs:
@@ -122,6 +113,11 @@ class Jobs:
         self._registry = registry
         self._running: dict[str, Job] = {}
         self._stopping = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether any runs."""
+        return bool(self._running)
 
     def start(self, job_id: str, operation: Operation[Any], request: Any, collection: str) -> Job:
         """Begin an operation.

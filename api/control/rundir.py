@@ -39,21 +39,36 @@ def run_directory() -> Path:
     return home().absolute() / "run"
 
 
-def find(pid: int) -> Announcement | None:
-    """The announcement of the server with that pid, or None. It may be a leftover: only connecting tells."""
+def find(pid: int, kind: str = "") -> Announcement | None:
+    """The announcement of the server with that pid, or None. It may be a leftover: only connecting tells.
+
+    `kind` is what it is for, as `RunFile` was told.
+    """
     try:
-        fields = json.loads((run_directory() / f"{pid}.json").read_text(encoding="utf-8"))
+        fields = json.loads((run_directory() / f"{pid}{kind}.json").read_text(encoding="utf-8"))
         found = Announcement(**fields)
     except (OSError, ValueError, TypeError):
         return None
     return found if found.pid == pid and isinstance(found.socket, str) else None
 
 
+def announced(kind: str) -> list[Announcement]:
+    """All announcements of a kind whose servers live, by the kernel's word."""
+    found = []
+    for path in run_directory().glob(f"*{kind}.json"):
+        pid = path.name.removesuffix(f"{kind}.json")
+        if pid.isdecimal() and _locked(path) and (one := find(int(pid), kind)) is not None:
+            found.append(one)
+    return found
+
+
 class RunFile:
     """This server's socket, listening, and its announcement, until `close`."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, kind: str = "") -> None:
         """Listen and announce it; clear away what dead servers have left.
+
+        A server has one file of each `kind`: "" for the control socket, else a suffix as `.mcp`.
 
         Raises:
             OSError: neither the run directory nor a temporary one will do.
@@ -63,8 +78,8 @@ class RunFile:
         directory.chmod(0o700)
         clear_leftovers(directory)
         pid = os.getpid()
-        self._path = directory / f"{pid}.json"
-        self.socket, self.address = _listen(directory / f"{pid}.sock")
+        self._path = directory / f"{pid}{kind}.json"
+        self.socket, self.address = _listen(directory / f"{pid}{kind}.sock")
         try:
             self._fd = _announce(self._path, Announcement(pid, self.address, version))
         except BaseException:
@@ -92,6 +107,21 @@ def clear_leftovers(directory: Path) -> None:
                 path.unlink()
             finally:
                 os.close(fd)
+
+
+def _locked(path: Path) -> bool:
+    """Whether a living server holds that file."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _announce(path: Path, announcement: Announcement) -> int:

@@ -82,6 +82,11 @@ class ControlSocket:
         self._thread = threading.Thread(target=self._server.run, args=(sockets,), name="control-socket", daemon=True)
         self._thread.start()
 
+    @property
+    def busy(self) -> bool:
+        """Whether it runs an operation for a command."""
+        return self._jobs.busy
+
     def close(self) -> None:
         """Stop the operations that run, hang up, and take the socket away. Safe to call twice, or on a closed one."""
         if left := self._jobs.stop(STOP_S):

@@ -6,7 +6,6 @@ import json
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,29 +13,20 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from thresher.api.errors import ApiError, Problem, explain
+from thresher.api.errors import INTERNAL, ApiError, Problem, explain_to_client
 from thresher.corpus.errors import CorpusError
 from thresher.engine.errors import EngineError
 
 logger = logging.getLogger("thresher.api")
 
-INTERNAL = Problem("api_error", "internal_error", "something broke inside the server; its log has the details", 500)
+__all__ = ["INTERNAL", "error_response", "install_error_handlers"]
+
 _HTTP = {
     401: ("authentication_error", "unauthorized"),
     404: ("not_found_error", "route_not_found"),
     405: ("invalid_request_error", "method_not_allowed"),
     413: ("invalid_request_error", "body_too_large"),
 }
-
-
-_PRIVATE = {
-    "io_error": "the server cannot use its files{reason}; try again later, its log has the details",
-    "storage_full": "the server has no space left; try again when its operator has freed some",
-    "collection_unavailable": "the server cannot use the files of this collection; its log says why",
-    "collection_damaged": "this collection is damaged; the server's log says how to restore it",
-    "collection_locked": "another process on the server has this collection open; try again when it has closed it",
-}
-"""What clients are told where the message proper would name a path of the server."""
 
 
 def error_response(problem: Problem, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -59,13 +49,9 @@ def _request_id(request: Request) -> str:
 
 async def _known(request: Request, error: Exception) -> Response:
     """What some layer or the system raises; where that would name a path, it is for the log and not for a client."""
-    problem = explain(error) or INTERNAL
-    if problem is INTERNAL or problem.code in _PRIVATE:
+    problem, log = explain_to_client(error)
+    if log:
         logger.error("request %s failed: %s", _request_id(request), error, exc_info=error)
-    if problem.code in _PRIVATE:
-        reason = getattr(error, "strerror", None)
-        message = _PRIVATE[problem.code].format(reason=f" ({reason})" if reason else "")
-        problem = replace(problem, message=message)
     wait = getattr(error, "retry_after_s", None)
     return error_response(problem, _request_id(request), None if wait is None else {"Retry-After": str(wait)})
 
@@ -74,6 +60,10 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind, code = _HTTP.get(error.status_code, ("invalid_request_error", "bad_request"))
     message = str(error.detail)
+    if error.status_code == 400 and error.__cause__ is not None:  # FastAPI could not even begin to parse the body
+        reason = "it is nested too deeply" if isinstance(error.__cause__, RecursionError) else "it is not UTF-8"
+        problem = Problem("invalid_request_error", "invalid_json", f"the body is not valid JSON: {reason}", 422)
+        return error_response(problem, _request_id(request))
     if error.status_code == 404:
         message = f"there is no {request.method} {request.url.path}; the routes are in /openapi.json"
     elif error.status_code == 405:

@@ -17,9 +17,10 @@ from pydantic import SecretStr
 
 from thresher.api.errors import ApiError
 from thresher.api.opening import Making, Opener
+from thresher.api.service.monitoring.observed import Watch, WatchedEngine
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked, CorpusError
-from thresher.corpus.paths import collection_path, is_collection, list_collections
+from thresher.corpus.paths import collection_path, is_collection, list_collections, qualified
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.search import PolicyFactory, SearchEngine
@@ -82,8 +83,9 @@ class Registry:
         ranking: Ranking = PLAIN,
         profile: Profile = DEFAULT,
         model_key: SecretStr | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """`only` limits the server to these collections; empty: all of them.
+        """`only` limits the server to these collections; empty: all of them. `watch` is told of each search.
 
         `model_key` is for the searches of commands, which bring a policy of their own but no secrets.
         """
@@ -93,6 +95,7 @@ class Registry:
         self._only = only
         self._opener = opener or Opener()
         self._ranking = ranking
+        self._watch = watch
         self._slots: dict[str, _Slot] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -106,6 +109,28 @@ class Registry:
         """
         if self._only:
             self._waiting.submit(self._warm, self._only)
+
+    def require(self, name: str) -> None:
+        """Make sure that there is a collection of that name here, without opening it.
+
+        Raises:
+            ApiError: there is none.
+        """
+        self._path(name)
+
+    def serves(self, name: str) -> bool:
+        """Whether a collection of that name, if there is one, is served here."""
+        return not self._only or name in self._only
+
+    def tasks(self) -> frozenset[str]:
+        """The collections, by qualified name, on which a long operation runs now."""
+        with self._changed:
+            return frozenset(name for name, slot in self._slots.items() if slot.task is not None)
+
+    def opened(self) -> dict[str, Collection]:
+        """The collections that are open now, by qualified name. They may be closed at any time."""
+        with self._changed:
+            return {name: slot.engine.collection for name, slot in self._slots.items() if slot.engine is not None}
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[SearchEngine]:
@@ -168,7 +193,7 @@ class Registry:
                 raise ApiError(
                     409,
                     "collection_busy",
-                    f"the server is running `{slot.task}` on collection {name!r}: try again when it has ended",
+                    f"the server is running `{slot.task}` on collection {_plain(name)!r}: try again when it has ended",
                     type="conflict_error",
                 )
             slot.task = what
@@ -320,7 +345,9 @@ class Registry:
         self._changed.notify_all()
 
     def _engine(self, collection: Collection) -> SearchEngine:
-        return SearchEngine(collection, self._policy, profile=self._profile, ranking=self._ranking)
+        engine = WatchedEngine(collection, self._policy, profile=self._profile, ranking=self._ranking)
+        engine.watch = self._watch
+        return engine
 
     def _check_open(self) -> None:
         if self._closed:
@@ -332,14 +359,20 @@ class Registry:
             path = collection_path(name)
         except CorpusError as error:
             raise ApiError(422, "invalid_field", f"collections: {error}", param="collections") from error
-        if (self._only and name not in self._only) or not (made or is_collection(path)):
-            known = [known for known in list_collections() if not self._only or known in self._only]
+        if not self.serves(name) or not (made or is_collection(path)):
+            tenant = name.rpartition("/")[0]
+            known = [known for known in list_collections(tenant) if self.serves(qualified(tenant, known))]
             hint = f"this server has {', '.join(known)}" if known else "this server has none yet"
-            message = f"there is no collection {name!r}; {hint}"
+            message = f"there is no collection {_plain(name)!r}; {hint}"
             raise ApiError(404, "collection_not_found", message, type="not_found_error", param="collections")
         return path
 
 
+def _plain(name: str) -> str:
+    """The name of a collection as its tenant knows it."""
+    return name.rpartition("/")[2]
+
+
 def _busy(name: str, what: str) -> ApiError:
-    message = f"collection {name!r} is in use ({what}): try again in a moment"
+    message = f"collection {_plain(name)!r} is in use ({what}): try again in a moment"
     return ApiError(503, "collection_busy", message, type="api_error", retry_after_s=round(PATIENCE_S))

@@ -170,8 +170,12 @@ def read_trace(trajectory: Trajectory, given: Answer | None = None, *, name: str
 
 
 def _agent_name(parent: Trajectory, agent: Trajectory) -> str:
-    """How an agent is called: its id goes on from its parent's. A search without turns of its own is of rollouts."""
+    """How an agent is called: its id goes on from its parent's. One without turns is of rollouts or collections."""
     own = agent.id.removeprefix(parent.id).strip("/.:-") or agent.id
+    from thresher.engine.trajectory import COLLECTION
+
+    if own.startswith(COLLECTION):
+        return f"collection {own.removeprefix(COLLECTION)}"
     return f"agent {own}" if parent.turns else f"rollout {own}"
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from thresher.corpus.documents import Source
 from thresher.corpus.ingestion.walk import Found, Unreadable
@@ -19,6 +20,9 @@ from thresher.corpus.loaders.base import normalise
 
 PUT_ROOT = "put:"
 """The root of sources that no origin stands for: their documents were handed over (see `put`)."""
+
+UPLOAD_ROOT = "upload:"
+"""The root of sources whose file was handed over (see `uploads`): such a source is known by its name alone."""
 
 LIST_PREFIX = "urls:"
 """Before the path of a file of URLs, in what users write and in the root of the pages that it lists."""
@@ -46,6 +50,16 @@ class Remote:
         return self.url
 
 
+@dataclass(frozen=True, slots=True)
+class Uploaded(Found):
+    """A file that was handed over. It lies at `path` only until it is read; `name` is all that stays."""
+
+    @property
+    def uri(self) -> str:
+        """The address of its documents."""
+        return f"{UPLOAD_ROOT}{quote(self.name, errors='replace')}"
+
+
 Entry = Found | Unreadable | Remote
 Place = Path | str
 """Where a source is: a path, an address, or something that only has a name."""
@@ -55,8 +69,8 @@ def location(source: Source) -> Place:
     """Where a source is."""
     if is_address(source.id):
         return source.id
-    if source.root == PUT_ROOT:
-        return f"{PUT_ROOT}{source.id}"
+    if source.root in (PUT_ROOT, UPLOAD_ROOT):
+        return f"{source.root}{source.id}"
     root = Path(source.root)
     if root.name == source.id and not os.path.isdir(root):
         return root  # the root was the file itself
@@ -65,6 +79,8 @@ def location(source: Source) -> Place:
 
 def place_of(entry: Entry) -> Place:
     """Where an entry is."""
+    if isinstance(entry, Uploaded):
+        return f"{UPLOAD_ROOT}{normalise(entry.name)}"
     return entry.url if isinstance(entry, Remote) else entry.path
 
 
@@ -139,4 +155,6 @@ def _list_exists(root: str) -> bool:
 def _shown(place: Place) -> str:
     if isinstance(place, str) and place.startswith(PUT_ROOT):
         return f"documents that were put into the collection as source {place.removeprefix(PUT_ROOT)!r}"
+    if isinstance(place, str) and place.startswith(UPLOAD_ROOT):
+        return f"the uploaded file {place.removeprefix(UPLOAD_ROOT)!r}"
     return str(place)

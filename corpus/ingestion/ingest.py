@@ -22,7 +22,7 @@ from thresher.corpus.errors import CorpusError, EmbedderError
 from thresher.corpus.ingestion.ahead import run_ahead
 from thresher.corpus.ingestion.identity import Entry, Identities
 from thresher.corpus.ingestion.locks import taken_by_another, writer_locks
-from thresher.corpus.ingestion.origins import Origin, PathOrigin, parse_origin
+from thresher.corpus.ingestion.origins import Origin, PathOrigin, parse_origin, remember_origins
 from thresher.corpus.ingestion.preparing import Prepared, prepare_documents
 from thresher.corpus.ingestion.reading import INTERRUPTED, Ended, Event, Job, Passed, Read, Reader, Started, Unread
 from thresher.corpus.ingestion.report import IngestReport, OnProgress, SourceResult, Tally
@@ -82,6 +82,7 @@ def ingest(
         for origin, entries in run.found:
             if not entries and not isinstance(origin, PathOrigin):
                 raise RootError(f"{origin.nothing()}. Nothing was changed; check it (and quote it for the shell)")
+        remember_origins(collection, parsed)
         return run.execute()
 
 

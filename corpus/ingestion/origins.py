@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Source
 from thresher.corpus.ingestion.identity import LIST_PREFIX, Entry, Place, Remote
 from thresher.corpus.ingestion.patterns import Pattern, is_pattern, split_pattern
@@ -19,6 +20,7 @@ from thresher.corpus.ingestion.walk import Found, RootError, Unreadable, resolve
 from thresher.corpus.ingestion.web.addresses import InvalidAddress, canonical, is_address
 from thresher.corpus.loaders.base import Unsupported, normalise
 from thresher.corpus.loaders.encoding import decode
+from thresher.corpus.record.origins import add_origins, load_origins
 
 TYPICAL_PAGE = 64 * 1024
 """Bytes that a page counts for in the progress before its size is known."""
@@ -36,6 +38,10 @@ class Origin(Protocol):
     @property
     def root(self) -> str:
         """What the sources that come from here say as their root."""
+
+    @property
+    def spec(self) -> str:
+        """What `parse_origin` makes the same of in any working directory."""
 
     def entries(self, *, without: Path, largest: int) -> Sequence[Entry]:
         """What is there now. `without` is a directory that is not entered; longer files than `largest` are skipped."""
@@ -57,6 +63,11 @@ class PathOrigin:
     @property
     def root(self) -> str:
         """The path itself."""
+        return str(self.path)
+
+    @property
+    def spec(self) -> str:
+        """The path."""
         return str(self.path)
 
     def entries(self, *, without: Path, largest: int) -> Sequence[Entry]:
@@ -84,6 +95,11 @@ class GlobOrigin:
     def root(self) -> str:
         """The fixed part: a folder and the patterns below it share their sources."""
         return str(self.path)
+
+    @property
+    def spec(self) -> str:
+        """The pattern, from the resolved fixed part."""
+        return str(self.path.joinpath(*self.pattern.parts))
 
     def entries(self, *, without: Path, largest: int) -> Sequence[Entry]:
         """What matches. A folder that cannot be listed counts if something below it could match."""
@@ -117,6 +133,11 @@ class UrlOrigin:
         """The address."""
         return self.url
 
+    @property
+    def spec(self) -> str:
+        """The address."""
+        return self.url
+
     def entries(self, *, without: Path, largest: int) -> Sequence[Entry]:
         """The page."""
         return [Remote(self.url, TYPICAL_PAGE)]
@@ -142,6 +163,11 @@ class UrlListOrigin:
     def root(self) -> str:
         """The list: a page belongs to the list that first named it."""
         return f"{LIST_PREFIX}{self.path}"
+
+    @property
+    def spec(self) -> str:
+        """The list."""
+        return self.root
 
     def entries(self, *, without: Path, largest: int) -> Sequence[Entry]:
         """The pages, each once."""
@@ -201,6 +227,27 @@ def _url_list(origin: str) -> UrlListOrigin:
         except InvalidAddress as error:
             raise RootError(f"line {number} of {path}: {error}. Nothing was changed; correct the line") from error
     return UrlListOrigin(origin, path, tuple(urls))
+
+
+def remember_origins(collection: Collection, origins: Sequence[Origin]) -> None:
+    """Have the collection know where it was read from, so that it can be brought up to date without being told."""
+    specs = [origin.spec for origin in origins]
+    with collection.record.read() as connection:
+        if set(specs) <= set(load_origins(connection)):
+            return
+    with collection.record.write() as connection:
+        add_origins(connection, specs)
+
+
+def known_origins(collection: Collection) -> list[str]:
+    """What the collection was read from, as `parse_origin` takes it, in the order in which it was first named.
+
+    A file or page of its own is left out where a folder that is named too has it.
+    """
+    with collection.record.read() as connection:
+        specs = load_origins(connection)
+    folders = [Path(spec) for spec in specs if os.path.isdir(spec)]
+    return [spec for spec in specs if not any(folder in Path(spec).parents for folder in folders)]
 
 
 def is_present(entry: Entry) -> bool:

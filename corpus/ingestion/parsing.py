@@ -120,7 +120,7 @@ def read_content(content: Content, parser: ParserProcess, chunker: Chunker) -> I
     """
     if content.data is None:
         assert content.path is not None
-        items = load_file(content.path, source_id=content.source_id, parser=parser)
+        items = load_file(content.path, source_id=content.source_id, uri=content.uri, parser=parser)
     else:
         items = load_bytes(
             content.data, content.name, source_id=content.source_id, uri=content.uri, kind=content.kind, parser=parser

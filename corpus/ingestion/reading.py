@@ -15,7 +15,7 @@ from pathlib import Path
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Document, Source, Status
 from thresher.corpus.errors import CorpusError, LoaderError
-from thresher.corpus.ingestion.identity import Entry, Identities, IdTaken, Remote
+from thresher.corpus.ingestion.identity import Entry, Identities, IdTaken, Remote, Uploaded
 from thresher.corpus.ingestion.parsing import Content, Parsing
 from thresher.corpus.ingestion.preparing import Chunked
 from thresher.corpus.ingestion.walk import Found, Unreadable
@@ -196,7 +196,8 @@ class Reader:
         if previous is not None and self._is_settled(job, previous) and previous.content_hash == job.digest:
             return self._unchanged(job, previous)
         self._load_own(job)
-        content = Content(job.id, found.path.name, file_uri(found.path), format_of(found.path), data, found.path)
+        uri = found.uri if isinstance(found, Uploaded) else file_uri(found.path)
+        content = Content(job.id, found.path.name, uri, format_of(found.path), data, found.path)
         return job, self._parsing.start(content), content
 
     def _open_page(self, job: Job, outcome: Outcome) -> Event | _Opened:

@@ -11,7 +11,7 @@ from thresher.corpus.documents import Source, Status
 from thresher.corpus.ingestion.identity import Entry, Place, place_of
 from thresher.corpus.ingestion.ingest import Ingestion
 from thresher.corpus.ingestion.locks import writer_locks
-from thresher.corpus.ingestion.origins import Origin, is_present, parse_origin
+from thresher.corpus.ingestion.origins import Origin, is_present, parse_origin, remember_origins
 from thresher.corpus.ingestion.report import IngestReport, OnProgress, SourceResult
 from thresher.corpus.ingestion.walk import LARGEST_FILE, Found, RootError, Unreadable
 from thresher.corpus.loaders import ParserProcess
@@ -56,6 +56,7 @@ def sync(
         covered = {place: source for place, source in run.identities.known().items() if parsed.covers(place, source)}
         if covered and not entries and not allow_empty:
             raise RootError(_nothing_left(parsed, len(covered)))
+        remember_origins(collection, [parsed])
         report = run.execute()
         gone = [*_absent(entries, covered), *run.gone]
         if run.gone and len(run.gone) == len(entries) and len(covered) > 1 and not allow_empty:

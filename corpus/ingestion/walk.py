@@ -78,7 +78,7 @@ def walk(root: Path, *, without: Path | None = None, largest: int = LARGEST_FILE
         largest: bytes; longer files are skipped unless they are read as a stream.
     """
     if not root.is_dir():
-        yield _look(root, root.name, root.parent, largest)
+        yield look(root, root.name, root.parent, largest)
         return
     pending = [root]
     while pending:
@@ -99,7 +99,7 @@ def walk(root: Path, *, without: Path | None = None, largest: int = LARGEST_FILE
                 yield Unreadable(path, path.relative_to(root).as_posix(), f"cannot be looked at: {error.strerror}")
                 continue
             if not is_folder:
-                yield _look(path, path.relative_to(root).as_posix(), root, largest)
+                yield look(path, path.relative_to(root).as_posix(), root, largest)
             elif entry.name not in JUNK_FOLDERS and path != without and not _is_foreign(path):
                 folders.append(path)
         pending.extend(reversed(folders))
@@ -112,7 +112,8 @@ def _is_foreign(folder: Path) -> bool:
     )
 
 
-def _look(path: Path, name: str, inside: Path, largest: int) -> Found | Unreadable:
+def look(path: Path, name: str, inside: Path, largest: int) -> Found | Unreadable:
+    """One file: what `walk` says of it. A link out of the folder `inside` is not followed."""
     try:
         if path.is_symlink():
             target = path.resolve(strict=True)

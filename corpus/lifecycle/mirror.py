@@ -19,6 +19,7 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.ingestion.preparing import Chunked, KnownVectors, prepare_documents
 from thresher.corpus.record.batch import Put
 from thresher.corpus.record.documents import document_count, known_vectors
+from thresher.corpus.record.origins import add_origins, load_origins
 from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.sources import drop_sources, put_source_rows, source_rows
 from thresher.corpus.record.store import Store
@@ -213,10 +214,12 @@ def _mark(target: Store, source: Store) -> int | None:
 
 
 def copy_sources(source: Store, target: Store) -> None:
-    """Make the target's rows about sources those of the source."""
+    """Make the target's rows about sources those of the source, and have it know the same origins."""
     with source.read() as connection:
         wanted = {row["id"]: row for row in source_rows(connection)}
+        origins = load_origins(connection)
     with target.write() as connection:
+        add_origins(connection, origins)
         held = {row["id"]: row for row in source_rows(connection)}
         drop_sources(connection, held.keys() - wanted.keys())
         put_source_rows(connection, [row for identifier, row in wanted.items() if held.get(identifier) != row])

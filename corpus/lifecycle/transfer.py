@@ -97,7 +97,7 @@ def export_collection(
     if file.resolve().is_relative_to(collection.path.resolve()):
         raise TransferError(f"{file} lies inside the collection's own directory: choose a place outside")
     if not overwrite and file.exists():
-        raise TransferError(f"{file} is there already: choose another name, or remove it first")
+        raise TransferError(f"{file} exists; name another file, or overwrite it (--overwrite)")
     manifest = collection.manifest
     with collection.record.read() as connection, writing(file) as out:
         sources = [{"type": "source", **row} for row in source_rows(connection)]

@@ -53,12 +53,18 @@ _BLANK = "its text holds only characters that cannot be seen"
 
 
 def load_file(
-    path: Path, *, source_id: str, data: bytes | None = None, parser: ParserProcess | None = None
+    path: Path,
+    *,
+    source_id: str,
+    uri: str | None = None,
+    data: bytes | None = None,
+    parser: ParserProcess | None = None,
 ) -> Iterator[Document | BadRecord]:
     """The documents of a file: one, or several from records, mailboxes, feeds, archives and mails with attachments.
 
     Args:
         source_id: becomes the document's id, or the prefix of ids for records that have none.
+        uri: the address of the documents; None for the path's.
         data: the file's bytes if the caller has them already; formats in `STREAMED` are read from disk, as a stream.
         parser: the child process, when many files share one.
 
@@ -68,7 +74,7 @@ def load_file(
         LoaderError: it is damaged, encrypted, or hit a limit; the message is for people.
     """
     kind = format_of(path)
-    uri = file_uri(path)
+    uri = uri or file_uri(path)
     if kind in STREAMED:
         with path.open("rb") as file:
             yield from _stream(file, kind, path.name, source_id=source_id, uri=uri, parser=parser)

@@ -103,6 +103,23 @@ def iterate_documents(
         yield key, DocumentInfo(identifier, uri, title, json.loads(metadata), content_hash, source, chunks)
 
 
+def documents_by_id(
+    connection: sqlite3.Connection, *, after: str, limit: int, source_id: str | None = None
+) -> list[DocumentInfo]:
+    """At most `limit` documents ordered by id (by the bytes of its UTF-8 form), from the first past `after`."""
+    ours = "" if source_id is None else "AND d.source_id = ?3"
+    rows = connection.execute(
+        "SELECT d.id, d.uri, d.title, d.metadata, d.content_hash, d.source_id, "
+        "(SELECT count(*) FROM chunks c WHERE c.document_key = d.key) "
+        f"FROM documents d WHERE d.id > ?1 {ours} ORDER BY d.id LIMIT ?2",
+        [storable(after), limit, *([] if source_id is None else [storable(source_id)])],
+    )
+    return [
+        DocumentInfo(identifier, uri, title, json.loads(metadata), content_hash, source, chunks)
+        for identifier, uri, title, metadata, content_hash, source, chunks in rows
+    ]
+
+
 def document_hashes(connection: sqlite3.Connection, document_ids: Iterable[str]) -> dict[str, str]:
     """Content hashes of the live documents among `document_ids`."""
     return dict(

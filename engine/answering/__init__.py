@@ -42,6 +42,7 @@ async def answered(result: SearchResult, answerer: Answerer, limits: Limits) -> 
     basis = Basis(result.query, result.results, result.sufficient)
     try:
         draft = await limits.within(answerer.answer(basis))
+        answer = check(draft, evidence_store(result.results))
     except Stopped:
         return _with(result, withheld("no time was left for an answer"), notice="no time was left for an answer")
     except EngineError as error:
@@ -49,7 +50,6 @@ async def answered(result: SearchResult, answerer: Answerer, limits: Limits) -> 
     except Exception as error:  # evidence that was found is not to be lost with its answer
         warning = f"no answer was written: {type(error).__name__}: {error}"
         return _with(result, withheld("writing the answer failed"), warning=warning)
-    answer = check(draft, evidence_store(result.results))
     usage = replace(
         result.usage,
         prompt_tokens=result.usage.prompt_tokens + draft.prompt_tokens,

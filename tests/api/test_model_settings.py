@@ -374,11 +374,23 @@ def test_strategies_are_compared_side_by_side(evaluation_set: Path) -> None:
     shown = Outcome(*arguments)
     assert "recall@10, none minus prune" in shown.out
     assert "tokens prefilled again" in shown.out
+    assert "critical steps" not in shown.out
     refused = Outcome("eval", evaluation_set, "--compare", "prune,forget")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "there is no strategy 'forget'; choose from prune, fold" in refused.err
     both = Outcome(*arguments, "--strategy", "fold")
     assert (both.code, both.err) == (2, "error: --compare names the strategies itself: leave --strategy out\n")
+
+
+def test_what_a_swarm_took_is_in_the_table(evaluation_set: Path) -> None:
+    arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low", "--swarm"]
+    shown = Outcome(*arguments)
+    assert shown.code == 0, shown.err
+    for row in ("sub-agents", "sub-agents of use", "critical steps", "turns a critical step"):
+        assert row in shown.out
+    system = Outcome(*arguments, "--json").json["systems"]["policy"]
+    assert system["critical_steps"] >= 1
+    assert system["speedup"] >= 1
 
 
 def test_answers_of_an_evaluation_are_scored(evaluation_set: Path) -> None:

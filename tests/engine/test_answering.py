@@ -215,6 +215,18 @@ async def test_a_server_that_is_gone_costs_the_answer_alone(harbour: Collection)
     assert result.results
 
 
+async def test_an_answerer_that_returns_nothing_costs_the_answer_alone(harbour: Collection) -> None:
+    class Forgetful:
+        async def answer(self, basis: Basis) -> Draft:
+            return None  # type: ignore[return-value]
+
+    engine = SearchEngine(harbour, answerer=Forgetful())
+    result = await engine.search(SearchRequest("Who made the engine of the Alma?", include_answer=True))
+    assert (result.status, got(result).text) == ("completed", "")
+    assert any("no answer was written" in warning for warning in result.warnings)
+    assert result.results
+
+
 async def test_no_time_left_costs_the_answer_alone(harbour: Collection) -> None:
     class Slow:
         async def answer(self, basis: Basis) -> Draft:

@@ -19,6 +19,7 @@ from thresher.engine.policies import ScriptedPolicy, make_policy
 from thresher.engine.policies.scripted import Step
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.profiles import Profile
+from thresher.engine.requests import Edits, Strategy
 from thresher.engine.search import SearchEngine
 
 
@@ -135,6 +136,7 @@ async def test_deadline_returns_what_was_found(harbour: Collection) -> None:
     assert time.monotonic() - started < 30
     assert (result.stop_reason, result.status) == (StopReason.DEADLINE, "partial")
     assert result.results
+    assert any("the policy had not answered for" in warning for warning in result.warnings), result.warnings
 
 
 async def test_cancellation(harbour: Collection) -> None:
@@ -469,6 +471,7 @@ async def test_a_turn_without_calls_is_told_to_call(harbour: Collection) -> None
         ({"query": "x", "max_tokens": 10}, "max_tokens"),
         ({"query": "x", "max_tokens": 2_000_001}, "max_tokens"),
         ({"query": "x", "deadline_s": 0}, "deadline_s"),
+        ({"query": "x", "edits": Edits.BATCHED, "strategy": Strategy.NONE}, "edits"),
     ],
 )
 def test_requests_that_cannot_run_name_the_field(request_fields: dict[str, Any], param: str) -> None:

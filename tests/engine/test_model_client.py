@@ -350,10 +350,18 @@ def test_addresses(given: str, becomes: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1", "http://[::1/v1"]
+    "given",
+    [
+        "localhost:8000",
+        "ftp://host/v1",
+        "http://",
+        "http://host:port/v1",
+        "http://[::1/v1",
+        "https://host/v1?api-version=1",
+    ],
 )
 def test_addresses_that_are_none(given: str) -> None:
-    with pytest.raises(InvalidRequest, match="/v1") as caught:
+    with pytest.raises(InvalidRequest, match=r"/v1|ends at its path") as caught:
         checked_url(given)
     assert caught.value.param == "url"
 

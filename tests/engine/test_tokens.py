@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from smollm import smollm_path
 from stub_model import Reply, StubModel, serve_model
@@ -350,6 +350,7 @@ def checked(
 def test_whatever_context1_says(
     harbour: Collection, texts: list[str], total: int, edits: Edits, strategy: Strategy
 ) -> None:
+    assume((edits, strategy) != (Edits.BATCHED, Strategy.NONE))  # which is refused
     request = SearchRequest("Who built the ferry?", max_turns=20, max_tokens=total, edits=edits, strategy=strategy)
     checked(harbour, style_for("context-1"), load_profile("context1"), texts, request)
 

@@ -3,75 +3,84 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request, Response
 
-from thresher.api.config import Settings
-from thresher.api.errors import ApiError
 from thresher.api.http.deps import Searcher, Server
-from thresher.api.http.models import REQUEST_FIELDS, SearchBody
-from thresher.api.schema import SearchResponse, search_response
-from thresher.api.traces import with_trace_saved
-from thresher.engine.requests import SearchRequest
+from thresher.api.http.streaming import EVENT_STREAM, event_stream
+from thresher.api.schema import SearchResponse
+from thresher.api.service.searching.bodies import SearchBody
+from thresher.api.service.searching.log import Told
+from thresher.api.service.searching.running import Running
 
 router = APIRouter(prefix="/v1", tags=["search"])
 
+KEY = (
+    "1 to 255 visible characters. The same key and body within 24 hours are the same search, also while it runs; it is "
+    "not cancelled when its client hangs up."
+)
 
-@router.post("/search")
-async def search(body: SearchBody, request: Request, caller: Searcher, server: Server) -> SearchResponse:
-    """Search a collection over several turns; answers with ranked evidence and how the search ended."""
-    settings = server.settings
-    name = caller.collection(_collection(body, settings))
-    search_request = _search_request(body, settings)
-    cancel = asyncio.Event()
-    watcher = asyncio.create_task(_cancel_on_disconnect(request, cancel))
+
+@router.post(
+    "/search",
+    response_model=SearchResponse,
+    responses={
+        **EVENT_STREAM,
+        202: {"model": SearchResponse, "description": "It goes on in the background; this is how it stands."},
+    },
+)
+async def search(
+    body: SearchBody,
+    request: Request,
+    caller: Searcher,
+    server: Server,
+    idempotency_key: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Search over several turns; answers with ranked evidence and how the search ended.
+
+    - Plain, the answer comes when the search has ended. A client that hangs up cancels it.
+    - With `stream`, it is server-sent events as the search goes on; the last has the whole response as `response`.
+    - With `background`, it is 202 and the search as it stands, which `GET /v1/searches/{id}` shows later. It goes on
+      after a restart of the server, from its beginning.
+    - With both, it is events that whoever was cut off can read on, at `GET /v1/searches/{id}/events`.
+    """
+    running = await server.searches.start(caller, body, idempotency_key=idempotency_key)
+    request.state.objects["search_id"] = running.id
+    attached = running.asked.background or idempotency_key is not None
+    if body.stream:
+        return await event_stream(_events(running, cancel=not attached))
+    if running.asked.background:
+        return _json(running.seen(), 202)
+    if attached:
+        return _json(await running.result())
+    watcher = asyncio.create_task(_cancel_on_disconnect(request, running))
     try:
-        async with server.registry.use(name) as engine:
-            result = await engine.search(search_request, cancel=cancel)
+        return _json(await running.result())
     finally:
         watcher.cancel()
-    if settings.save_traces:
-        result = await asyncio.to_thread(with_trace_saved, result, name_place=False)
-    return search_response(result, include_trace=body.include_trace)
 
 
-async def _cancel_on_disconnect(request: Request, cancel: asyncio.Event) -> None:
+def _json(response: SearchResponse, status: int = 200) -> Response:
+    """It was checked when it was made; FastAPI would do so again."""
+    return Response(response.model_dump_json(), status, media_type="application/json")
+
+
+async def _events(running: Running, *, cancel: bool) -> AsyncIterator[Told]:
+    """Its events; a listener that goes away ends the search, if nobody else can have it."""
+    try:
+        async for told in running.events():
+            yield told
+        if running.ended and not running.log.last:
+            await running.result()  # raises why there was nothing to tell
+    finally:
+        if cancel:
+            running.cancel()
+
+
+async def _cancel_on_disconnect(request: Request, running: Running) -> None:
     """End a search that nobody waits for any more."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    cancel.set()
-
-
-def _collection(body: SearchBody, settings: Settings) -> str:
-    _refuse_what_is_not_there(body)
-    if body.collections is None:
-        return settings.collection
-    if len(body.collections) != 1:
-        message = f"collections must name exactly one collection for now, got {len(body.collections)}"
-        raise ApiError(422, "unsupported", message, param="collections")
-    return body.collections[0]
-
-
-def _refuse_what_is_not_there(body: SearchBody) -> None:
-    """Say so at once where a field asks for something this release cannot do."""
-    if body.sources is not None and body.sources != ["corpus"]:
-        if not body.sources:
-            raise ApiError(422, "invalid_field", 'sources is empty; leave it out, or send ["corpus"]', param="sources")
-        message = 'no web provider is configured; send sources ["corpus"] or leave it out'
-        if "web" not in body.sources:
-            message = 'sources must be ["corpus"], each source once'
-        raise ApiError(422, "unsupported", message, param="sources")
-    for name, advice in _NOT_YET.items():
-        if getattr(body, name):
-            raise ApiError(422, "unsupported", f"{name} is not supported yet; {advice}", param=name)
-
-
-_NOT_YET = {
-    "stream": "send false; the response comes when the search has ended",
-    "background": "send false, and bound the wait with deadline_s",
-}
-
-
-def _search_request(body: SearchBody, settings: Settings) -> SearchRequest:
-    """The body's fields before the server's settings; a field that is null is not given."""
-    return settings.search_request(body.query, **{name: getattr(body, name) for name in REQUEST_FIELDS})
+    running.cancel()

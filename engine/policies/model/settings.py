@@ -102,6 +102,12 @@ def checked_url(url: str) -> str:
         raise InvalidRequest(f"the model URL cannot be read ({error}): use http://HOST:PORT/v1", param="url") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise InvalidRequest(f"{shown_url(url)!r} is no model URL: use http(s)://HOST:PORT/v1", param="url")
+    if parts.query or parts.fragment:
+        raise InvalidRequest(
+            f"the model URL ends at its path, without {'?' if parts.query else '#'}…: what a server wants besides "
+            "cannot be sent; put a proxy before it that adds it",
+            param="url",
+        )
     path = parts.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/completions") or "/v1"
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 

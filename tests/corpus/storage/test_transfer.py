@@ -271,7 +271,7 @@ def test_an_export_never_replaces_or_leaves_anything_by_accident(
 ) -> None:
     with filled(tmp_path / "a") as opened:
         (tmp_path / "x.jsonl").write_text("mine")
-        with pytest.raises(TransferError, match="there already"):
+        with pytest.raises(TransferError, match="exists; name another"):
             export_collection(opened, tmp_path / "x.jsonl")
         with pytest.raises(TransferError, match="inside"):
             export_collection(opened, tmp_path / "a" / "x.jsonl")

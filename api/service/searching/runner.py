@@ -1,0 +1,296 @@
+"""Runs searches: so many at once, background ones in turns, each told to its log and kept when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from thresher.api.errors import ApiError, explain_to_client
+from thresher.api.schema import SearchResponse, search_response
+from thresher.api.service.searching.queue import FairQueue
+from thresher.api.service.searching.running import failed, unfinished, with_head
+from thresher.api.service.stopping import stopping_error
+from thresher.api.traces import with_trace_saved
+from thresher.corpus.paths import qualified
+from thresher.engine.events import Event, EventType
+from thresher.engine.federated import federated_search
+from thresher.engine.limits import Limits, Stopped
+from thresher.engine.reporting import ENDINGS, STATUS
+from thresher.engine.requests import SearchResult, Usage
+
+if TYPE_CHECKING:
+    from thresher.api.config import Settings
+    from thresher.api.http.registry import Registry
+    from thresher.api.service.searching.running import Running
+    from thresher.api.service.searching.store import SearchStore
+    from thresher.engine.requests import StopReason
+    from thresher.engine.search import SearchEngine
+
+logger = logging.getLogger("thresher.api")
+
+MAX_WAITING = 1_000
+"""Background searches of one tenant that may wait."""
+
+LAST_S = 5.0
+"""How long searches that were told to stop may take to do so; then they are broken off."""
+
+ENDING_EVENTS = (EventType.SEARCH_COMPLETED, EventType.SEARCH_FAILED)
+
+
+class Runner:
+    """The searches that run here or wait to. All of it belongs to one event loop.
+
+    Foreground searches run at once or are refused; background ones wait their turn, and take three quarters of the
+    places at most.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: Registry, store: SearchStore, *, on_refused: Callable[[Running], None]
+    ) -> None:
+        """`on_refused` is told of a search that could not be run and leaves its idempotency key free."""
+        self._settings = settings
+        self._registry = registry
+        self._store = store
+        self._on_refused = on_refused
+        self._live: dict[str, Running] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._queue: FairQueue[Running] = FairQueue()
+        self._background: Counter[str] = Counter()
+        self.closing = False
+
+    @property
+    def active(self) -> int:
+        """How many run."""
+        return len(self._tasks)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a free place."""
+        return len(self._queue)
+
+    def find(self, search_id: str) -> Running | None:
+        """One that runs or waits."""
+        return self._live.get(search_id)
+
+    def check_room(self, tenant: str, *, background: bool) -> None:
+        """Refuse one more search.
+
+        Raises:
+            ApiError: 429, there is no room for it; 503, the server is stopping.
+        """
+        most = self._settings.max_searches
+        if self.closing:
+            raise stopping_error(self._settings.shutdown_grace_s)
+        if not background and len(self._tasks) >= most:
+            raise _too_many(f"this server runs {most} searches at once, and does; try again soon, or in the background")
+        if background and self._queue.waiting(tenant) >= MAX_WAITING:
+            raise _too_many(f"{MAX_WAITING:,} of your background searches wait already; try again when some have run")
+
+    def run(self, running: Running) -> None:
+        """Begin a foreground search, whose row says already that it runs."""
+        self._live[running.id] = running
+        self._begin(running)
+
+    def enqueue(self, running: Running) -> None:
+        """Begin a background search when it is its turn, which may be at once."""
+        self._live[running.id] = running
+        self._queue.put(running.asked.tenant, running)
+        self._dispatch()
+        if running.status == "queued":
+            running.log.append("search.queued", {"search_id": running.id, "query": running.asked.request.query})
+
+    def cancelled(self, running: Running) -> None:
+        """Its caller wants no more of a search; one that runs sees that by itself."""
+        if self._queue.remove(running.asked.tenant, running):
+            response = unfinished(running.asked, "cancelled").model_copy(update={"stop_reason": "cancelled"})
+            self._live.pop(running.id, None)
+            self._keep_end(running, response)
+
+    async def close(self, grace_s: float) -> None:
+        """Begin no more; let those that run end for so many seconds, then stop them.
+
+        Foreground ones answer with what they have; background ones and the queue are left to the next server.
+        """
+        self.closing = True
+        for running in self._queue.drain():
+            self._leave(running)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=grace_s)
+        for search_id in self._tasks:
+            self._live[search_id].stop.set()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=LAST_S)
+        for task in list(self._tasks.values()):
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    def _dispatch(self) -> None:
+        """Begin as many background searches as there are places for."""
+        most = max(1, self._settings.max_searches * 3 // 4)
+        while not self.closing and len(self._tasks) < self._settings.max_searches and self._background.total() < most:
+            running = self._queue.take(self._background)
+            if running is None:
+                return
+            with _kept("begins"):
+                self._store.begun(running.id)
+            self._begin(running)
+
+    def _begin(self, running: Running) -> None:
+        running.status = "running"
+        if running.asked.background:
+            self._background[running.asked.tenant] += 1
+        self._tasks[running.id] = asyncio.create_task(self._run(running), name=running.id)
+
+    async def _run(self, running: Running) -> None:
+        asked = running.asked
+        try:
+            result = await self._search(running)
+            if self.closing and asked.background and running.stop.is_set() and not running.cancelled:
+                self._leave(running)
+            else:
+                await self._end(running, result)
+        except asyncio.CancelledError:  # the loop ends: its row stays as that of a server that was killed
+            running.fail(server_stopped(), running.seen())
+            raise
+        except Exception as error:
+            self._fail(running, error)
+        finally:
+            self._live.pop(asked.id, None)
+            self._tasks.pop(asked.id, None)
+            if asked.background:
+                self._background[asked.tenant] -= 1
+            self._dispatch()
+
+    async def _search(self, running: Running) -> SearchResult:
+        asked = running.asked
+        started = time.monotonic()
+
+        def tell(event: Event) -> None:
+            if event.type not in ENDING_EVENTS:  # the last word is ours, with the response
+                running.log.append(str(event.type), dict(event.data))
+
+        limits = Limits.of(asked.request.deadline_s, running.stop)
+        async with AsyncExitStack() as stack:
+            engines: dict[str, SearchEngine] = {}
+            try:
+                for name in asked.collections:
+                    opening = stack.enter_async_context(self._registry.use(qualified(asked.tenant, name)))
+                    engines[name] = await limits.within(opening)
+            except Stopped as stop:
+                tell(Event(EventType.SEARCH_CREATED, {"search_id": asked.id, "query": asked.request.query}))
+                return _nothing(running, stop.reason)
+            return await self._ask(running, engines, tell, time.monotonic() - started)
+
+    async def _ask(
+        self, running: Running, engines: dict[str, SearchEngine], tell: Callable[[Event], None], waited_s: float
+    ) -> SearchResult:
+        """The search proper; what it took to open the collections counts into its deadline."""
+        asked, request = running.asked, running.asked.request
+        if request.deadline_s is not None:
+            request = replace(request, deadline_s=max(0.001, request.deadline_s - waited_s))
+        if len(engines) == 1:
+            [engine] = engines.values()
+            return await engine.search(request, on_event=tell, cancel=running.stop, search_id=asked.id)
+        return await federated_search(
+            engines,
+            request,
+            on_event=tell,
+            cancel=running.stop,
+            search_id=asked.id,
+            explain=lambda error: explain_to_client(error)[0].message,
+        )
+
+    async def _end(self, running: Running, result: SearchResult) -> None:
+        if self._settings.save_traces and result.trajectory is not None:
+            result = await asyncio.to_thread(with_trace_saved, result, name_place=False)
+        response = search_response(result, include_trace=running.asked.body.include_trace)
+        response = with_head(response, running.asked)
+        if running.cancelled and response.stop_reason == "cancelled":
+            response = response.model_copy(update={"status": "cancelled"})
+        self._keep_end(running, response)
+
+    def _keep_end(self, running: Running, response: SearchResponse) -> None:
+        tell_end(running, response)
+        with _kept("ends"):
+            self._store.ended(response, running.log.kept, with_trace=not self._settings.save_traces)
+        running.finish(response)
+
+    def _fail(self, running: Running, error: Exception) -> None:
+        asked = running.asked
+        problem, log = explain_to_client(error)
+        if log and (asked.background or running.log.last):  # what a request raises is logged with the request
+            logger.error("search %s failed: %s", asked.id, error, exc_info=error)
+        response = failed(asked, problem)
+        refused = not asked.background and not running.log.last
+        with _kept("failed"):
+            if refused:  # it never was a search
+                self._store.remove(asked.tenant, asked.id)
+            else:
+                tell_end(running, response)
+                self._store.failed(asked.id, problem, running.log.kept)
+            if refused or problem.status >= 500:
+                self._on_refused(running)
+        running.fail(error, response)
+
+    def _leave(self, running: Running) -> None:
+        """Leave it to the next server. Its events end without an end: listeners come back and hear of it again."""
+        with _kept("is left"):
+            self._store.left(running.id)
+        self._live.pop(running.id, None)
+        running.fail(server_stopped(), running.seen())
+
+
+def tell_end(running: Running, response: SearchResponse) -> None:
+    """Tell the last event of a search, which has the whole response."""
+    kind = EventType.SEARCH_FAILED if response.status == "failed" else EventType.SEARCH_COMPLETED
+    data: dict[str, Any] = {
+        "search_id": response.id,
+        "status": response.status,
+        "stop_reason": response.stop_reason,
+        "sufficient": response.sufficient,
+        "response": response.model_dump(mode="json"),
+    }
+    running.log.append(str(kind), data)
+
+
+def server_stopped() -> ApiError:
+    """What a search raises that the server did not see through."""
+    message = "the server was stopped before this search had ended; send it again"
+    return ApiError(503, "server_stopped", message, type="api_error")
+
+
+def _nothing(running: Running, reason: StopReason) -> SearchResult:
+    """A search that was stopped before its collections were open."""
+    return SearchResult(
+        id=running.id,
+        query=running.asked.request.query,
+        status=STATUS.get(reason, "partial"),
+        results=(),
+        stop_reason=reason,
+        sufficient=None,
+        justification=None,
+        missing=(),
+        usage=Usage(),
+        notices=(ENDINGS[reason],),
+    )
+
+
+def _too_many(message: str) -> ApiError:
+    return ApiError(429, "too_many_searches", message, type="rate_limit_error", retry_after_s=1)
+
+
+@contextmanager
+def _kept(what: str) -> Iterator[None]:
+    """A database that cannot be written must not cost a search its result: it is logged, and the search goes on."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        logger.error("that a search %s could not be recorded: %s", what, error)
