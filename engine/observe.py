@@ -86,6 +86,7 @@ class Display:
             sightings=self._sightings(result.found),
             receipt=result.receipt,
             news=news,
+            fetched=result.fetched,
         )
 
     def _choose(self, result: ToolResult, room: int, turn: int) -> tuple[list[Found], int]:

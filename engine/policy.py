@@ -41,6 +41,22 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """One address that was asked for while a call ran.
+
+    Attributes:
+        url: as it was asked for; `final`: where the page is, after redirects; "" if none came.
+        outcome: `read`, or why not (see `thresher.corpus.web.pages.Why`).
+        digest: of the text that was read, so that a replay can tell whether it was the same; "" for none.
+    """
+
+    url: str
+    final: str
+    outcome: str
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What came back from one call.
 
@@ -48,6 +64,7 @@ class Observation:
         shown: evidence ids that the call added to the context; `repeats`: those it found that were there already.
         sightings: every chunk in the evidence store that the call's ranking held, shown now or before.
         news: whether it brought a chunk never shown before that ranks among the first ten of its query.
+        fetched: addresses of the web that were asked for.
     """
 
     call: Call
@@ -58,6 +75,7 @@ class Observation:
     sightings: tuple[Sighting, ...] = ()
     receipt: Receipt | None = None
     news: bool = False
+    fetched: tuple[Fetched, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

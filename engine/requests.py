@@ -26,6 +26,13 @@ class Effort(StrEnum):
     HIGH = "high"
 
 
+class Source(StrEnum):
+    """Where a search looks."""
+
+    CORPUS = "corpus"
+    WEB = "web"
+
+
 class StopReason(StrEnum):
     """Why a search ended."""
 
@@ -80,6 +87,7 @@ class SearchRequest:
         rollouts: independent searches of the question, 1..16, that run at once; their lists are fused by rank.
         include_answer: whether an answer is written from the evidence, with checked citations.
         swarm: whether the policy may hand parts of the question to sub-agents.
+        sources: where to look: the corpus, the web, or both; the web needs an engine that has one.
         max_critical_steps: cap on turns one after another, those of sub-agents that run at once counted once; None
             leaves it to the turn limits.
     """
@@ -97,6 +105,7 @@ class SearchRequest:
     include_answer: bool = False
     swarm: bool = False
     max_critical_steps: int | None = None
+    sources: tuple[Source, ...] = (Source.CORPUS,)
 
     def __post_init__(self) -> None:
         if any("\ud800" <= character <= "\udfff" for character in self.query):
@@ -130,6 +139,8 @@ class SearchRequest:
                 "take another strategy",
                 param="edits",
             )
+        if not self.sources or len(set(self.sources)) != len(self.sources):
+            raise InvalidRequest("sources must name corpus, web or both, each once", param="sources")
         if self.effort is Effort.MINIMAL and (self.swarm or self.rollouts > 1):
             raise InvalidRequest(
                 "effort minimal is one search without a policy: it has neither a swarm nor rollouts; take effort low",

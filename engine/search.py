@@ -5,26 +5,31 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 from thresher.context import TokenCounter
+from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.collection import Collection
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
+from thresher.corpus.web.web import Web
 from thresher.engine.agent import Agent, PolicyFactory, Surroundings
 from thresher.engine.answering import Answerer, answered, answerer_for
 from thresher.engine.best_of import best_of
+from thresher.engine.errors import InvalidRequest
 from thresher.engine.events import Event, EventSink, EventType
 from thresher.engine.limits import Limits, Stopped
 from thresher.engine.loop import Emit
 from thresher.engine.policies import make_policy
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.reporting import ENDINGS, STATUS, result_of
-from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, SearchResult, StopReason, Usage
+from thresher.engine.requests import Effort, RankedEvidence, SearchRequest, SearchResult, Source, StopReason, Usage
 from thresher.engine.results import rank_results, ranked_evidence, with_pages
 from thresher.engine.swarm import SwarmSettings
-from thresher.engine.tools import CorpusScope, Tool, corpus_tools
+from thresher.engine.tools import CorpusScope, Found, Tool, corpus_tools
+from thresher.engine.tools.retrieval import CORPUS_TOOLS
+from thresher.engine.tools.web import WebScope, web_tools
 
 __all__ = ["PolicyFactory", "SearchEngine", "ToolFactory"]
 
@@ -56,7 +61,8 @@ class SearchEngine:
         counter: counts tokens in place of the policy's own counter.
         subagent_policy: what the sub-agents of a swarm are, if something else.
         answerer: writes answers in place of the policy's own model, or of the extracts of the builtin policy.
-        tools: makes the tools; a policy is told of no others.
+        tools: makes the tools; a policy is told of no others, but for those of the web.
+        web: what requests with the source `web` search; whoever made it closes it.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class SearchEngine:
         subagent_policy: str | PolicyFactory | None = None,
         answerer: Answerer | None = None,
         tools: ToolFactory = corpus_tools,
+        web: Web | None = None,
     ) -> None:
         self.collection = collection
         self.ranking = ranking
@@ -79,6 +86,7 @@ class SearchEngine:
         self._swarm = swarm or SwarmSettings()
         self._answerer = answerer
         self._tools = tools
+        self._web = web
         self._make_policy = _factory(policy)
         self._make_subagent_policy = self._make_policy if subagent_policy is None else _factory(subagent_policy)
 
@@ -98,9 +106,9 @@ class SearchEngine:
         Raises:
             InvalidFilter: `filters` does not follow the grammar.
             InvalidRequest: the question alone fills the context.
+            InvalidRequest: the web is to be searched, and there is none here.
             CorpusError: at effort `minimal`, when the one search fails.
         """
-
         own_id = search_id or new_search_id()
 
         def emit(kind: EventType, data: dict[str, Any]) -> None:
@@ -110,9 +118,10 @@ class SearchEngine:
         limits = Limits.of(request.deadline_s, cancel)
         scope = CorpusScope(self.collection, request.filters, self.ranking)
         scope.where()  # a filter that cannot be parsed is the caller's error, before anything runs
+        web = self._web_scope(request)
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
         try:
-            result = await self._run(own_id, request, scope, limits, emit)
+            result = await self._run(own_id, request, scope, web, limits, emit)
         except Exception as error:
             emit(EventType.SEARCH_FAILED, {"status": "failed", "message": str(error)})
             raise
@@ -120,15 +129,21 @@ class SearchEngine:
         return result
 
     async def _run(
-        self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits, emit: Emit
+        self,
+        search_id: str,
+        request: SearchRequest,
+        scope: CorpusScope,
+        web: WebScope | None,
+        limits: Limits,
+        emit: Emit,
     ) -> SearchResult:
         """The search in the way that the request asks for, and its answer."""
         started = time.perf_counter()
         answerer = self._answerer
         if request.effort is Effort.MINIMAL:
-            result = await self._search_once(search_id, request, scope, limits)
+            result = await self._search_once(search_id, request, scope, web, limits)
         else:
-            surroundings = self._surroundings(scope, limits)
+            surroundings = self._surroundings(request, scope, web, limits)
             agents: dict[int, Agent] = {}
 
             async def rollout(number: int) -> SearchResult:
@@ -147,20 +162,31 @@ class SearchEngine:
         return replace(result, usage=replace(result.usage, seconds=time.perf_counter() - started))
 
     async def _search_once(
-        self, search_id: str, request: SearchRequest, scope: CorpusScope, limits: Limits
+        self, search_id: str, request: SearchRequest, scope: CorpusScope, web: WebScope | None, limits: Limits
     ) -> SearchResult:
-        """One hybrid search, without a policy."""
+        """One hybrid search, one of the web, or both at once, without a policy."""
         warnings: list[str] = []
 
-        def search() -> tuple[RankedEvidence, ...]:
-            found = scope.search(request.query, limit=request.max_results, warn=warnings.append)
-            evidence = [item.as_evidence(f"c{n}", query=request.query, turn=0) for n, item in enumerate(found, 1)]
-            return with_pages(tuple(ranked_evidence(item, item.score) for item in evidence), self.collection)
+        def look_up() -> tuple[Found, ...]:
+            return scope.search(request.query, limit=request.max_results, warn=warnings.append)
+
+        async def search() -> tuple[RankedEvidence, ...]:
+            asked: list[Awaitable[tuple[Found, ...]]] = []
+            if Source.CORPUS in request.sources:
+                asked.append(asyncio.to_thread(look_up))
+            if web is not None:
+                asked.append(web.first_passages(request.query, warn=warnings.append))
+            found = [item for items in await asyncio.gather(*asked) for item in items]
+            # Both score by reciprocal rank fusion; sorting is stable, so the corpus goes first where they are equal.
+            best = sorted(found, key=lambda item: -item.score)[: request.max_results]
+            evidence = [item.as_evidence(f"c{n}", query=request.query, turn=0) for n, item in enumerate(best, 1)]
+            ranked = tuple(ranked_evidence(item, item.score) for item in evidence)
+            return await asyncio.to_thread(with_pages, ranked, self.collection)
 
         reason = StopReason.FINISHED
         results: tuple[RankedEvidence, ...] = ()
         try:
-            results = await limits.within(asyncio.to_thread(search))
+            results = await limits.within(search())
         except Stopped as stop:
             reason = stop.reason
         return SearchResult(
@@ -172,7 +198,7 @@ class SearchEngine:
             sufficient=None,
             justification=None,
             missing=(),
-            usage=Usage(searches=1, chunks_shown=len(results)),
+            usage=Usage(searches=len(request.sources), chunks_shown=len(results)),
             warnings=tuple(dict.fromkeys(warnings)),
             notices=(ENDINGS[reason],) if reason in ENDINGS else (),
         )
@@ -190,8 +216,10 @@ class SearchEngine:
 
         Raises:
             InvalidFilter: `filters` does not follow the grammar.
+            InvalidRequest: the web is to be searched, and there is none here.
         """
         CorpusScope(self.collection, request.filters, self.ranking).where()
+        self._web_scope(request)
 
     def answerer(self, request: SearchRequest) -> Answerer:
         """What writes the answer to a request, where that is done apart from the search.
@@ -204,10 +232,30 @@ class SearchEngine:
         agentic = request.effort is not Effort.MINIMAL
         return answerer_for(self._make_policy(self.collection) if agentic else None, self.collection)
 
-    def _surroundings(self, scope: CorpusScope, limits: Limits) -> Surroundings:
+    def _web_scope(self, request: SearchRequest) -> WebScope | None:
+        """The web as this search sees it; None if it is not to look there."""
+        if Source.WEB not in request.sources:
+            return None
+        if self._web is None:
+            raise InvalidRequest(
+                "no web provider is configured: leave web out of sources, or name a provider (web_providers)",
+                param="sources",
+            )
+        scope = WebScope(self._web, self.collection, load_chunker(CHUNKER_VERSION))
+        scope.learn(request.query)
+        return scope
+
+    def _surroundings(
+        self, request: SearchRequest, scope: CorpusScope, web: WebScope | None, limits: Limits
+    ) -> Surroundings:
+        tools = self._tools(scope)
+        if Source.CORPUS not in request.sources:
+            tools = tuple(tool for tool in tools if tool.name not in CORPUS_TOOLS)
+        if web is not None:
+            tools = (*web_tools(web), *tools)
         return Surroundings(
             collection=self.collection,
-            tools=self._tools(scope),
+            tools=tools,
             profile=self.profile,
             counter=self._counter,
             limits=limits,

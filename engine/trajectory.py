@@ -46,6 +46,15 @@ class CallRecord(_Record):
     arguments: str
 
 
+class FetchRecord(_Record):
+    """An address of the web that was asked for; see `thresher.engine.policy.Fetched`."""
+
+    url: str
+    final: str
+    outcome: str
+    digest: str = ""
+
+
 class ObservationRecord(_Record):
     """What came back from one call.
 
@@ -60,6 +69,7 @@ class ObservationRecord(_Record):
     shown: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
     receipt: dict[str, Any] | None = None
+    fetched: tuple[FetchRecord, ...] = ()
 
 
 class SampledRecord(_Record):

@@ -9,6 +9,7 @@ from thresher.context import Call, Ledger, Prompt, Receipt
 from thresher.engine.policy import Decision, Observation, Sampled
 from thresher.engine.trajectory import (
     CallRecord,
+    FetchRecord,
     ObservationRecord,
     SampledRecord,
     TurnRecord,
@@ -89,4 +90,5 @@ def _observation_record(observation: Observation) -> ObservationRecord:
         shown=observation.shown,
         repeats=observation.repeats,
         receipt=observation.receipt.as_dict() if observation.receipt else None,
+        fetched=tuple(FetchRecord(**asdict(fetched)) for fetched in observation.fetched),
     )

@@ -33,6 +33,22 @@ _NOT_TEXT = (Comment, Declaration, Doctype, ProcessingInstruction, CData)
 
 # A <main> or <article> is trusted to be the content if it holds at least this share of the page's text.
 _MAIN_SHARE = 0.3
+# Names that pages give to their frame. A name counts only as a whole (`related-work` and `table-footer` are content),
+# and what holds the page's heading or its <main> is never the frame, whatever it is called.
+_WHERE = r"(?:(?:site|page|main|global|top|bottom|left|right|primary|secondary|post|article|entry|blog|mw)[-_]*)*"
+_WHAT = (
+    r"nav|navbar|nav[-_]?(?:bar|menu|links|list)|navigation|navbox|menu[-_]?(?:main|bar|primary|top)|side[-_]?bar|"
+    r"bread[-_]?crumbs?|footer|colophon|masthead|cat[-_]?links|jump[-_]?link|skip[-_]?(?:link|nav|to[-_]content)|"
+    r"(?:cookies?|consent|gdpr|privacy)[-_]?(?:banner|bar|notice|consent|popup|overlay|message|modal|wall)|"
+    r"newsletter(?:[-_]?(?:sign[-_]?up|form|subscribe|subscription))?|"
+    r"(?:social|share|sharing)[-_]?(?:share|sharing|buttons?|links|icons|bar|media|tools)|"
+    r"(?:related|recommended|popular|trending|recent|more)[-_]?(?:articles|posts|stories|links|content|news|products|items)|"
+    r"most[-_]?(?:read|popular|viewed)|ads?[-_]?(?:banner|slot|container|wrapper|unit)|advert(?:isement)?s?|sponsored|"
+    r"portlet|print[-_]?footer|no[-_]?print"
+)
+_FRAME = re.compile(rf"{_WHERE}(?:{_WHAT})(?:[-_]+(?:container|wrapper|wrap|inner|outer|section|area|block|box|\d+))*")
+_LONGEST_NAME = 60
+_KEPT_WITHOUT_FRAME = 0.1
 # Lists that are nearly all links are navigation, unless they are most of the page. Inside the main content, where
 # "see also" lists look the same, they must also be called so.
 _LINK_SHARE = 0.8
@@ -88,29 +104,68 @@ def _title(soup: BeautifulSoup) -> str:
 
 def _main_text(soup: BeautifulSoup) -> str:
     root: Tag = soup.body or soup
-    whole = _render(root, frozenset())
+    everything = _render(root, frozenset())
+    frame = _frame(root)
+    whole = _render(root, frame) if frame else everything
+    if len(whole) < _KEPT_WITHOUT_FRAME * len(everything) or not whole.strip():
+        frame, whole = frozenset(), everything
     mains = [tag for tag in soup.find_all(["main", "article"]) if tag.name == "main"] or soup.find_all("article")
     if not mains:
         mains = soup.find_all(role="main")
+    lists = _link_lists(root)
     if len(mains) == 1:
-        menus = frozenset(id(tag) for tag in mains[0].find_all(["ul", "ol"]) if _is_menu(tag) and _called_menu(tag))
-        text = _render(mains[0], menus)
+        text = _render(mains[0], frame | {id(tag) for tag in lists if _called_menu(tag)})
         if len(text) >= _MAIN_SHARE * len(whole) and text.strip():
             return text
-    menus = frozenset(id(tag) for tag in root.find_all(["ul", "ol"]) if _is_menu(tag))
-    if menus:
-        text = _render(root, menus)
+    if lists:
+        text = _render(root, frame | {id(tag) for tag in lists})
         if len(text) >= _KEPT_SHARE * len(whole) and text.strip():
             return text
     return whole
 
 
-def _is_menu(tag: Tag) -> bool:
-    links = tag.find_all("a")
-    if len(links) < _LINK_LIST:
-        return False
-    linked = sum(len(link.get_text(strip=True)) for link in links)
-    return linked >= _LINK_SHARE * len(tag.get_text(strip=True))
+def _frame(root: Tag) -> frozenset[int]:
+    """Elements whose class or id calls them a part of the page's frame."""
+    holders: set[int] = set()
+    for tag in root.find_all(["h1", "main"]):
+        for holder in (tag, *tag.parents):
+            if id(holder) in holders:
+                break
+            holders.add(id(holder))
+    return frozenset(id(tag) for tag in root.find_all(_called_frame) if id(tag) not in holders)
+
+
+def _called_frame(tag: Tag) -> bool:
+    classes, identifier = tag.get("class") or (), tag.get("id")
+    names = [classes] if isinstance(classes, str) else [*classes]
+    if isinstance(identifier, str):
+        names.append(identifier)
+    return any(len(name) <= _LONGEST_NAME and _FRAME.fullmatch(name.lower()) for name in names)
+
+
+def _link_lists(root: Tag) -> list[Tag]:
+    """Lists that are nearly all links. One pass over the page: lists nest thousands deep, too."""
+    found: list[Tag] = []
+    links = text = linked = inside = 0  # so far: links, characters of text, those of them in links; links open here
+    stack: list[tuple[Tag | NavigableString, tuple[int, int, int] | None]] = [(root, None)]
+    while stack:
+        node, before = stack.pop()
+        if isinstance(node, NavigableString):
+            if type(node) is NavigableString:  # its subclasses are scripts, comments and the like
+                size = len(node.strip())
+                text += size
+                linked += size if inside else 0
+        elif before is None:
+            stack.append((node, (links, text, linked)))
+            stack.extend((child, None) for child in _reversed(node.contents))
+            if node.name == "a":
+                links, inside = links + 1, inside + 1
+        elif node.name == "a":
+            inside -= 1
+        elif node.name in ("ul", "ol") and links - before[0] >= _LINK_LIST:
+            if linked - before[2] >= _LINK_SHARE * (text - before[1]):
+                found.append(node)
+    return found
 
 
 def _called_menu(tag: Tag) -> bool:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thresher.context import EditKind, Evidence, EvidenceStore, Receipt
 from thresher.corpus.documents import Hit
-from thresher.engine.policy import Outcome, ToolSpec
+from thresher.engine.policy import Fetched, Outcome, ToolSpec
 
 
 class Arguments(BaseModel):
@@ -106,6 +106,7 @@ class ToolResult:
         query: what the passages answer, kept with the evidence.
         restore: handles to bring back into the context, below the observation's head.
         fold: what to replace by a note, which stands below the observation's head.
+        fetched: addresses of the web that were asked for.
     """
 
     outcome: Outcome
@@ -119,6 +120,7 @@ class ToolResult:
     fold: Fold | None = None
     finish: Finish | None = None
     warnings: tuple[str, ...] = ()
+    fetched: tuple[Fetched, ...] = ()
 
 
 class Editor(Protocol):

@@ -25,6 +25,8 @@ CANDIDATES = 50
 SHOWN_BY_SEARCH = 10
 SHOWN_BY_GREP = 5
 
+CORPUS_TOOLS = frozenset({"search_corpus", "grep_corpus", "read_document"})
+
 Result = TypeVar("Result", Found, Hit)
 
 Words = Annotated[str, StringConstraints(min_length=1, max_length=8_000, strip_whitespace=True)]

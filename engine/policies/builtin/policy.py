@@ -30,6 +30,7 @@ HOPS = {Effort.LOW: 1, Effort.MEDIUM: 2, Effort.HIGH: 3}
 TURN_OVERHEAD = 80
 """Tokens that a search takes beside its chunks: the call, the head of its observation, its share of the usage line."""
 
+SEARCHES = ("search_corpus", "search_web")
 JUSTIFICATION_CHARACTERS = 2_000
 SENTENCE_CHARACTERS = 400
 CHARACTERS_PER_TOKEN = 3
@@ -93,8 +94,9 @@ class BuiltinPolicy:
         whole = question.rstrip(" ?.")
         found = slots(question, mentions(question, question=True))
         parts = list(dict.fromkeys((s.inner, s.anchor) for s in found if s.inner.rstrip(" ?.") != whole))
+        kinds = _search_tools(view)
         affordable = (view.budget.hard - view.prompt.tokens) // (view.budget.tool_output + TURN_OVERHEAD)
-        parts = parts[: max(0, min(self._settings.clauses, affordable - 1))]
+        parts = parts[: max(0, min(self._settings.clauses, affordable // len(kinds) - 1))]
         root, *vectors = self._rewriter.embed([question, *(text for text, _ in parts)])
         self._root = State(question, root)
         self._clauses = [Clause(text, anchor, v) for (text, anchor), v in zip(parts, vectors, strict=True)]
@@ -103,7 +105,7 @@ class BuiltinPolicy:
         reasoning = "Search the question itself"
         if len(queries) > 1:
             reasoning += f", and the parts it is made of: {'; '.join(queries[1:])}"
-        return Decision(tuple(_search(query) for query in queries), f"{reasoning}.")
+        return Decision(tuple(_search(kind, query) for query in queries for kind in kinds), f"{reasoning}.")
 
     def _follow(self, view: View, root: State, passages: Passages) -> Decision | None:
         """One hop: make room, and search the best rewrites that fit. None when there are none, or there is no room.
@@ -116,7 +118,8 @@ class BuiltinPolicy:
         kept = view.prompt.tokens - freed
         prunes = view.strategy is Strategy.PRUNE
         limit = view.budget.soft if prunes else (view.budget.soft + view.budget.hard) // 2
-        affordable = (limit - kept) // (self._dearest_search(view) + TURN_OVERHEAD)
+        kinds = _search_tools(view)
+        affordable = (limit - kept) // (self._dearest_search(view) + TURN_OVERHEAD) // len(kinds)
         self._latest = proposed[: max(1 if prunes else 0, affordable)]
         if not self._latest:
             return None
@@ -124,7 +127,7 @@ class BuiltinPolicy:
         for state in self._latest:
             self._rewriter.asked(state.text)
         guesses = [f"{state.bridge} (from {state.chain[-1]})" for state in self._latest]
-        calls = edits + [_search(state.text) for state in self._latest]
+        calls = edits + [_search(kind, state.text) for state in self._latest for kind in kinds]
         return Decision(tuple(calls), f"Follow names that may fill a gap in the question: {', '.join(guesses)}.")
 
     def _frontier(self, root: State, passages: Passages) -> list[State]:
@@ -166,7 +169,7 @@ class BuiltinPolicy:
         costs = [
             sum(view.live_tokens.get(i, 0) for i in observation.shown)
             for observation in view.observations
-            if observation.call.name == "search_corpus"
+            if observation.call.name in SEARCHES
         ]
         return max(costs, default=0)
 
@@ -206,8 +209,13 @@ class BuiltinPolicy:
         return sentence if covered > 0 else ""
 
 
-def _search(query: str) -> ToolUse:
-    return ToolUse("search_corpus", {"query": query})
+def _search_tools(view: View) -> list[str]:
+    """The searches that are offered: of the corpus, of the web, or both."""
+    return [tool.name for tool in view.tools if tool.name in SEARCHES] or [SEARCHES[0]]
+
+
+def _search(tool: str, query: str) -> ToolUse:
+    return ToolUse(tool, {"query": query})
 
 
 def _finish(

@@ -1,0 +1,251 @@
+"""Fetching the pages that a search asks for: checked addresses, few at a time, within limits, as sites want it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from email.message import Message
+from importlib import metadata
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from thresher.corpus.ingestion.web.addresses import InvalidAddress
+from thresher.corpus.ingestion.web.fetch import Validators
+from thresher.corpus.retries import retry_after
+from thresher.corpus.web.connections import GuardedTransport, Resolve, resolve
+from thresher.corpus.web.decoding import ACCEPTED, TooLong, decoded
+from thresher.corpus.web.guard import Blocked, Guard
+from thresher.corpus.web.pages import FetchFailed, WebPage, Why
+from thresher.corpus.web.robots import Robots
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_GONE = frozenset({404, 410})
+_BUSY = frozenset({429, 503})
+_LONGEST_VALIDATOR = 1_000
+_CACHED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one page may take.
+
+    Attributes:
+        largest: bytes of a body, decompressed.
+        deadline_s: for a page with its redirects, its site's robots.txt and all waiting.
+        redirects: followed at most.
+        parallel, per_host: requests at the same time, in all and to one host.
+        longest_delay_s: a site that wants more time between requests is not read at all.
+        fresh_s: how long a page is handed out again without asking; after that it is asked whether it has changed.
+    """
+
+    largest: int = 8 * 1024 * 1024
+    deadline_s: float = 20.0
+    connect_s: float = 5.0
+    redirects: int = 5
+    parallel: int = 16
+    per_host: int = 2
+    longest_delay_s: float = 10.0
+    fresh_s: float = 600.0
+
+
+class WebFetcher:
+    """Fetches pages, in one event loop. Close it.
+
+    Args:
+        guard: what may be connected to.
+        robots: whether sites' robots.txt is respected.
+        resolve: how host names become addresses.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        limits: FetchLimits | None = None,
+        *,
+        robots: bool = True,
+        resolve: Resolve = resolve,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._guard = guard or Guard()
+        self._limits = limits or FetchLimits()
+        self._clock = clock
+        headers = {
+            "User-Agent": user_agent(),
+            "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/*;q=0.9,*/*;q=0.5",
+            "Accept-Encoding": ACCEPTED,
+        }
+        transport = GuardedTransport(self._guard, resolve=resolve, connections=self._limits.parallel)
+        self._client = httpx.AsyncClient(headers=headers, transport=transport, follow_redirects=False, trust_env=False)
+        self._robots = Robots(self._robots_txt) if robots else None
+        self._all = asyncio.Semaphore(self._limits.parallel)
+        self._hosts: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self._limits.per_host))
+        self._next: dict[str, float] = {}
+        self._cache: OrderedDict[str, tuple[float, WebPage]] = OrderedDict()
+
+    async def fetch(self, url: str) -> WebPage:
+        """The page at an address.
+
+        Raises:
+            FetchFailed: there is none to be had; says why.
+        """
+        limits = self._limits
+        try:
+            asked = self._guard.check_url(url)
+        except Blocked as error:
+            raise FetchFailed(url, Why.BLOCKED, str(error)) from error
+        except InvalidAddress as error:
+            raise FetchFailed(url, Why.REFUSED, str(error)) from error
+        kept = self._cache.get(asked)
+        if kept is not None and self._clock() - kept[0] <= limits.fresh_s:
+            self._cache.move_to_end(asked)
+            return kept[1]
+        try:
+            async with asyncio.timeout(limits.deadline_s):
+                page = await self._follow(asked, None if kept is None else kept[1])
+        except TimeoutError as error:
+            raise FetchFailed(asked, Why.TIMEOUT, f"no complete answer within {limits.deadline_s:g} s") from error
+        self._keep(asked, page)
+        return page
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _follow(self, asked: str, kept: WebPage | None) -> WebPage:
+        address, hops = asked, [asked]
+        for _ in range(self._limits.redirects + 1):
+            answer = await self._ask(address, kept)
+            if isinstance(answer, WebPage):
+                return replace(answer, asked=asked, hops=tuple(hops))
+            try:
+                address = self._guard.check_url(urljoin(address, answer))
+            except Blocked as error:
+                raise FetchFailed(asked, Why.BLOCKED, f"it redirects to {answer[:200]}: {error}") from error
+            except ValueError as error:
+                raise FetchFailed(asked, Why.REFUSED, f"it redirects to what is no address: {error}") from error
+            hops.append(address)
+        raise FetchFailed(asked, Why.REFUSED, f"more than {self._limits.redirects} redirects")
+
+    async def _ask(self, address: str, kept: WebPage | None) -> WebPage | str:
+        """One page, or where it redirects to."""
+        delay = 0.0
+        if self._robots is not None:
+            rules = await self._robots.rules(address)
+            if not rules.allow(address):
+                why = "its robots.txt cannot be read" if rules.closed else "its robots.txt asks programs not to read it"
+                raise FetchFailed(address, Why.ROBOTS, why)
+            delay = rules.delay_s
+            if delay > self._limits.longest_delay_s:
+                raise FetchFailed(address, Why.ROBOTS, f"its robots.txt asks for {delay:g} s between two requests")
+        async with AsyncExitStack() as slots:
+            host = urlsplit(address).netloc
+            await slots.enter_async_context(self._all)
+            await slots.enter_async_context(self._hosts[host])
+            await self._pace(host, delay)
+            known = kept.validators if kept is not None and kept.url == address else Validators()
+            return await self._request(address, known, kept)
+
+    async def _pace(self, host: str, delay: float) -> None:
+        """Wait until a site wants its next request."""
+        now = self._clock()
+        at = max(now, self._next.get(host, 0.0))
+        self._next[host] = at + delay
+        if at > now:
+            await asyncio.sleep(at - now)
+
+    async def _request(self, address: str, known: Validators, kept: WebPage | None) -> WebPage | str:
+        headers = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
+        headers = {name: value for name, value in headers.items() if value}
+        limits = self._limits
+        timeout = httpx.Timeout(limits.deadline_s, connect=limits.connect_s)
+        try:
+            async with self._client.stream("GET", address, headers=headers, timeout=timeout) as response:
+                self._client.cookies.clear()  # nobody is to be known again
+                status, location = response.status_code, response.headers.get("location")
+                if status in _REDIRECTS and location:
+                    return str(location)
+                if status == 304 and headers and kept is not None:
+                    return replace(kept, fetched_at=time.time())
+                if status in _GONE:
+                    raise FetchFailed(address, Why.GONE, f"HTTP {status}: there is no such page")
+                if status not in (200, 203):
+                    raise FetchFailed(address, Why.REFUSED, _said(response))
+                return await self._body(address, response)
+        except Blocked as error:
+            raise FetchFailed(address, Why.BLOCKED, str(error)) from error
+        except httpx.TimeoutException as error:
+            raise FetchFailed(address, Why.TIMEOUT, f"no answer in time ({type(error).__name__})") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, ValueError) as error:
+            what = " ".join(str(error).split())[:200] or type(error).__name__
+            raise FetchFailed(address, Why.REFUSED, f"it could not be fetched: {what}") from error
+
+    async def _body(self, address: str, response: httpx.Response) -> WebPage:
+        largest = self._limits.largest
+        length = response.headers.get("content-length", "")
+        too_large = FetchFailed(address, Why.TOO_LARGE, f"it is larger than {largest:,} bytes")
+        if length.isascii() and length.isdigit() and int(length[:20]) > largest:
+            raise too_large
+        try:
+            data = await decoded(response.aiter_raw(), response.headers.get("content-encoding", ""), largest)
+        except TooLong:
+            raise too_large from None
+        kind = Message()
+        kind["content-type"] = response.headers.get("content-type", "")
+        return WebPage(
+            asked=address,
+            url=address,
+            data=data,
+            media_type=kind.get_content_type() if kind["content-type"] else "",
+            charset=str(kind.get_param("charset", "") or ""),
+            fetched_at=time.time(),
+            validators=Validators(_validator(response, "etag"), _validator(response, "last-modified")),
+        )
+
+    async def _robots_txt(self, url: str) -> bytes | None:
+        """A robots.txt: b"" if the site says that there is none, None if it cannot be told."""
+        address = url
+        try:
+            for _ in range(self._limits.redirects + 1):
+                answer = await self._request(address, Validators(), None)
+                if isinstance(answer, WebPage):
+                    return answer.data or b"\n"
+                address = self._guard.check_url(urljoin(address, answer))
+        except FetchFailed as failed:
+            # "Unavailable" (4xx) means that all may be read, "unreachable" (5xx, no answer) that nothing may.
+            return b"" if failed.why is Why.GONE or failed.reason.startswith("HTTP 4") else None
+        except (Blocked, ValueError):
+            return None
+        return b""
+
+    def _keep(self, asked: str, page: WebPage) -> None:
+        self._cache[asked] = (self._clock(), page)
+        self._cache.move_to_end(asked)
+        size = sum(len(page.data) for _, page in self._cache.values())
+        while size > _CACHED_BYTES and len(self._cache) > 1:
+            size -= len(self._cache.popitem(last=False)[1][1].data)
+
+
+def user_agent() -> str:
+    """What servers are told: the program and its version, nothing else."""
+    try:
+        version = metadata.version("thresher")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    return f"thresher/{version} (fetches single pages for a search; respects robots.txt)"
+
+
+def _said(response: httpx.Response) -> str:
+    said = f"HTTP {response.status_code} {response.reason_phrase}".strip()
+    asked = retry_after(response) if response.status_code in _BUSY else None
+    return said if asked is None else f"{said}, to be asked again in {asked:.0f} s"
+
+
+def _validator(response: httpx.Response, name: str) -> str:
+    value = str(response.headers.get(name, ""))
+    return value if value.isascii() and len(value) <= _LONGEST_VALIDATOR else ""
