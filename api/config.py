@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -32,6 +33,7 @@ from pydantic import (
 from thresher.api.errors import ConfigError
 from thresher.api.policies import PolicyChoice
 from thresher.api.tracing.cost import Prices
+from thresher.api.web import WebChoice
 from thresher.corpus.backends import CHILD, IN_PROCESS, load_backends
 from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.errors import CorpusError
@@ -44,6 +46,7 @@ from thresher.engine.requests import (
     MIN_CONTEXT_TOKENS,
     Effort,
     SearchRequest,
+    Source,
     Strategy,
 )
 
@@ -146,6 +149,24 @@ def _accepted(make: Callable[[], T]) -> T:
         raise ValueError(str(error)) from error
 
 
+def _listed(value: Any) -> tuple[str, ...]:
+    """A list of strings, or one string with commas between them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("must be text, with commas between several")
+    return tuple(stripped for part in parts if (stripped := part.strip()))
+
+
+def _sources(value: Any) -> tuple[Source, ...]:
+    try:
+        found = tuple(Source(name) for name in _listed(value))
+    except ValueError as error:
+        raise ValueError("must be corpus, web, or corpus,web") from error
+    if not found or len(set(found)) != len(found):
+        raise ValueError("must be corpus, web, or corpus,web")
+    return found
+
+
 _SWITCH = {"on": True, "off": False}
 CollectionName = Annotated[str, AfterValidator(_collection_name)]
 ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
@@ -157,6 +178,8 @@ ChromaSpec = Annotated[str, AfterValidator(_chroma)]
 ChunkerSpec = Annotated[str, AfterValidator(_chunker)]
 Fusion = Annotated[str, AfterValidator(_fusion)]
 LogLevel = Literal["debug", "info", "warning", "error"]
+Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Sources = Annotated[tuple[Source, ...], BeforeValidator(_sources)]
 NearDuplicates = Annotated[bool | float, PlainValidator(_near_duplicates)]
 
 
@@ -171,6 +194,7 @@ _REQUEST = {
     "max_turns": "max_turns",
     "max_tokens": "max_tokens",
     "deadline_s": "deadline_s",
+    "sources": "sources",
 }
 """The setting behind each field of a request that has one."""
 
@@ -218,6 +242,12 @@ class Settings(BaseModel):
     deadline_s: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="wall-clock limit of a search in seconds"
     )
+    sources: Sources = Field((Source.CORPUS,), description="where to search: corpus, web, or corpus,web")
+    web_providers: Listed = Field((), description="who is asked to search the web, in order: brave, searxng:URL, …")
+    web_allow: Listed = Field((), description="hosts and networks that may be fetched from though not public")
+    web_robots: bool = Field(True, description="respect sites' robots.txt")
+    web_record: str | None = Field(None, min_length=1, description="folder that all web traffic is recorded into")
+    web_replay: str | None = Field(None, min_length=1, description="recording that takes the place of the web")
     save_traces: bool = Field(True, description="keep the trajectory of every search")
     host: str = Field("127.0.0.1", min_length=1, description="address that the server binds")
     port: int = Field(8420, ge=0, le=65_535, description="port that the server binds; 0: any free one")
@@ -281,6 +311,10 @@ class Settings(BaseModel):
             timeout_s=self.model_timeout_s,
             max_reply_tokens=self.model_max_reply_tokens,
         )
+
+    def web(self) -> WebChoice:
+        """How the web is searched, if it is."""
+        return WebChoice(self.web_providers, self.web_allow, self.web_robots, self.web_record, self.web_replay)
 
     def prices(self) -> Prices:
         """What the model costs, as far as it is set."""

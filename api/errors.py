@@ -111,6 +111,12 @@ _BY_CODE = {
     "invalid_request": ("invalid_request_error", 422),
     "invalid_config": ("invalid_request_error", 422),
     "invalid_tasks": ("invalid_request_error", 422),
+    "unknown_provider": ("invalid_request_error", 422),
+    "missing_package": ("invalid_request_error", 422),
+    "unusable_pages": ("invalid_request_error", 422),
+    "unusable_tape": ("invalid_request_error", 422),
+    "web_search_failed": ("api_error", 502),
+    "not_on_tape": ("api_error", 502),
     "usage": ("usage_error", 422),
 }
 _PARAM_BY_CODE = {"invalid_query": "query", "invalid_filter": "filters"}

@@ -15,7 +15,7 @@ from thresher.engine.events import Event, EventSink, EventType
 from thresher.engine.fusion import fuse
 from thresher.engine.limits import Limits
 from thresher.engine.reporting import together
-from thresher.engine.requests import RankedEvidence, SearchRequest, SearchResult
+from thresher.engine.requests import RankedEvidence, SearchRequest, SearchResult, Source
 from thresher.engine.search import SearchEngine, new_search_id, tell_result
 from thresher.engine.trajectory import COLLECTION, Trajectory
 
@@ -71,12 +71,17 @@ async def federated_search(
         return told
 
     async def one(name: str, engine: SearchEngine) -> SearchResult:
-        part = replace(request, include_answer=False)
+        part = replace(request, include_answer=False, sources=sources[name])
         result = await engine.search(
             part, on_event=telling(name), cancel=cancel, search_id=f"{own_id}/{COLLECTION}{name}"
         )
-        return replace(result, results=tuple(replace(item, collection=name) for item in result.results))
+        stands_in = {Source.CORPUS: name, Source.WEB: ""}
+        return replace(
+            result, results=tuple(replace(item, collection=stands_in[Source(item.source)]) for item in result.results)
+        )
 
+    sources = _shared_out(list(engines), request)
+    engines = {name: engine for name, engine in engines.items() if name in sources}
     for engine in engines.values():
         engine.check(request)
     limits = Limits.of(request.deadline_s, cancel)
@@ -95,11 +100,18 @@ async def federated_search(
     warnings = [f"collection {name!r} could not be searched: {words(error)}" for name, error in broken.items()]
     result = _fused(own_id, request, results, warnings)
     if request.include_answer:
-        best = result.results[0].collection if result.results else next(iter(results))
+        best = next((item.collection for item in result.results if item.collection), next(iter(results)))
         result = await answered(result, engines[best].answerer(request), limits)
     result = replace(result, usage=replace(result.usage, seconds=time.perf_counter() - started))
     tell_result(result, emit)
     return result
+
+
+def _shared_out(names: Sequence[str], request: SearchRequest) -> dict[str, tuple[Source, ...]]:
+    """Where the search of each collection looks. There is one web: one of them searches it for all."""
+    first, *others = names
+    rest = tuple(source for source in request.sources if source is not Source.WEB)
+    return {first: request.sources, **{name: rest for name in others if rest}}
 
 
 def _in_words(error: BaseException) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from thresher.api.config import Settings
     from thresher.api.opening import Opener
     from thresher.api.policies import PolicyChoice
+    from thresher.api.web import WebChoice
 
 CollectionOption = Annotated[
     str | None, typer.Option("--collection", "-c", metavar="NAME", help="Collection to use (default: default).")
@@ -69,7 +70,16 @@ _HOW_TO_RANK: Mapping[str, Any] = {
         typer.Option("--reranker", metavar="SPEC", help="st:NAME_OR_PATH, pylate:NAME_OR_PATH or endpoint:MODEL@URL."),
     ],
 }
-SEARCH_FLAGS: Mapping[str, Any] = {**_HOW_TO_SEARCH, **_HOW_TO_RANK}
+_WHERE_TO_SEARCH: Mapping[str, Any] = {
+    "sources": Annotated[
+        str | None, typer.Option("--sources", metavar="WHERE", help="Search the corpus (default), web or corpus,web.")
+    ],
+    "web_providers": Annotated[
+        str | None,
+        typer.Option("--web", metavar="SPECS", help="Who searches the web: brave, tavily, exa, serper, duckduckgo, …"),
+    ],
+}
+SEARCH_FLAGS: Mapping[str, Any] = {**_HOW_TO_SEARCH, **_HOW_TO_RANK, **_WHERE_TO_SEARCH}
 """Flags of every command that searches, by the setting that each of them sets."""
 
 Flags = dict[str, Any]
@@ -159,6 +169,22 @@ def absolute_policy(choice: PolicyChoice) -> PolicyChoice:
     from dataclasses import replace
 
     return replace(choice, spec=absolute_spec(choice.spec))
+
+
+def absolute_web(choice: WebChoice) -> WebChoice:
+    """The same web, with the folders that it may name told so that they mean the same elsewhere."""
+    from dataclasses import replace
+
+    def spec(text: str) -> str:
+        kind, colon, place = text.partition(":")
+        return f"{kind}:{absolute(place)}" if kind == "local" and colon else text
+
+    return replace(
+        choice,
+        providers=tuple(spec(provider) for provider in choice.providers),
+        record=choice.record and absolute(choice.record),
+        replay=choice.replay and absolute(choice.replay),
+    )
 
 
 def refuse_existing(file: Path, overwrite: bool) -> None:

@@ -15,6 +15,7 @@ from thresher.api.cli.common import (
     JsonOption,
     absolute_policy,
     absolute_spec,
+    absolute_web,
     opener,
     settings,
     with_flags,
@@ -68,6 +69,8 @@ def search(
     from thresher.api.operations.searching import SEARCH
     from thresher.api.schema import SearchResponse
 
+    if flags["web_providers"] and flags["sources"] is None:
+        flags["sources"] = "corpus,web"  # whoever names a provider wants the web searched
     limits = {"max_turns": max_turns, "max_tokens": max_tokens, "deadline_s": deadline}
     chosen = settings(ctx, collection=collection, **flags, **limits)
     # What was asked for by flag is named, so that it is refused and not dropped where it cannot be.
@@ -160,6 +163,7 @@ def _request(
         near_duplicates=chosen.near_duplicates,
         reranker=None if chosen.reranker is None else absolute_spec(chosen.reranker),
         rerank_depth=chosen.rerank_depth,
+        web=absolute_web(chosen.web()),
         save=chosen.save_traces,
         trace=trace,
     )

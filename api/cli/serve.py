@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
 
 
-@with_flags("policy", "model_url", "profile", "strategy", "rollouts", "swarm", "answer")
+@with_flags("policy", "model_url", "profile", "strategy", "rollouts", "swarm", "answer", "web_providers")
 def serve(
     ctx: typer.Context,
     flags: Flags,

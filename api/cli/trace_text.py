@@ -123,6 +123,8 @@ class _Printer:
         else:
             style = {"failed": "red", "rejected": "red", "empty": "yellow"}.get(call.outcome, "dim")
             self.line(clean(outcome_text(call, 300)), style, within="    ")
+        for outcome, address in call.fetched:
+            self.line(f"{outcome} {one_line(address, 200)}", "dim" if outcome == "read" else "yellow", within="    ")
         rest: dict[str, int] = {}
         for passage in call.shown:
             if self.brief and passage.fate != "returned":

@@ -62,7 +62,8 @@ class Access:
 
     A server on loopback that has no key set is open to this machine. So that a web page cannot use it, by rebinding
     its own name or by sending a form, the Host header and any Origin must name loopback then; and so that a proxy does
-    not open it to everyone, it answers nothing that a proxy says to forward from elsewhere.
+    not open it to everyone, it answers nothing that a proxy says to forward from elsewhere. A proxy that says nothing
+    cannot be told from a client: behind one, `require_key` must be set.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Access:
         if origin is not None and not is_loopback(_origin_name(origin)):
             message = f"without a key this server answers no pages of other sites, and not {origin[:100]!r}"
             return Admission(None, Problem("permission_error", "origin_not_allowed", message, 403))
-        if client is not None and _is_elsewhere(client):  # nobody else reaches loopback, so a proxy has told this
+        if _was_forwarded(headers, client):
             message = "without a key this server is open to its own machine only: send one, or set require_key there"
             return Admission(None, Problem("permission_error", "forwarded_without_key", message, 403))
         return Admission(LOCAL)
@@ -176,6 +177,19 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _was_forwarded(headers: Headers, client: str | None) -> bool:
+    """Whether a proxy says that it forwards from elsewhere, or will not say from where.
+
+    uvicorn reads `X-Forwarded-For` into `client`, as it stands: it may be `unknown`. It reads no other header.
+    """
+    real = headers.get("x-real-ip", "").strip()
+    if "forwarded" in headers or (real and not is_loopback(real)):
+        return True
+    if headers.get("x-forwarded-for", "").strip():
+        return not is_loopback(client or "")
+    return client is not None and _is_elsewhere(client)
 
 
 def _is_elsewhere(client: str) -> bool:

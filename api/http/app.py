@@ -74,6 +74,7 @@ def create_app(
         ConfigError: the settings bind an address that others can reach and have no key.
         InvalidRequest: there is no such policy.
         RerankError: there is no such reranker.
+        CorpusError: a web provider cannot be used.
     """
     api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
     check_bind(settings.host, api_key, require_key=settings.require_key, any_live_key=any_live_key)
@@ -91,6 +92,7 @@ def create_app(
         profile=choice.engine_profile(factory),
         model_key=settings.model_api_key,
         watch=Watch(metrics, tracing),
+        web=(web := settings.web().make()),
     )
     metrics.gauge("thresher_collections_open", "Open collections.", (), lambda: {(): len(registry.opened())})
     control = ControlSocket(registry)
@@ -121,6 +123,8 @@ def create_app(
         await searches.close(0)  # their grace is over, see `Stopping.wind_down`
         await asyncio.to_thread(background.close)
         await close_policy(factory)
+        if web is not None:
+            await web.aclose()
         await asyncio.to_thread(control.close)
         await asyncio.to_thread(registry.close)
         await asyncio.to_thread(keys.close)

@@ -22,6 +22,7 @@ from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked, CorpusError
 from thresher.corpus.paths import collection_path, is_collection, list_collections, qualified
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
+from thresher.corpus.web.web import Web
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.search import PolicyFactory, SearchEngine
 
@@ -84,6 +85,7 @@ class Registry:
         profile: Profile = DEFAULT,
         model_key: SecretStr | None = None,
         watch: Watch | None = None,
+        web: Web | None = None,
     ) -> None:
         """`only` limits the server to these collections; empty: all of them. `watch` is told of each search.
 
@@ -96,6 +98,7 @@ class Registry:
         self._opener = opener or Opener()
         self._ranking = ranking
         self._watch = watch
+        self._web = web
         self._slots: dict[str, _Slot] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -345,7 +348,7 @@ class Registry:
         self._changed.notify_all()
 
     def _engine(self, collection: Collection) -> SearchEngine:
-        engine = WatchedEngine(collection, self._policy, profile=self._profile, ranking=self._ranking)
+        engine = WatchedEngine(collection, self._policy, profile=self._profile, ranking=self._ranking, web=self._web)
         engine.watch = self._watch
         return engine
 

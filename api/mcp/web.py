@@ -18,13 +18,20 @@ from thresher.api.errors import ApiError
 from thresher.api.service.principal import Principal, Scope
 
 if TYPE_CHECKING:
+    from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
     from mcp.server.lowlevel.server import Server
+    from mcp.server.streamable_http import StreamableHTTPServerTransport
     from starlette.types import Message, Receive, Send
     from starlette.types import Scope as Request
 
     from thresher.api.mcp.desk import Asker
 
-MAX_SESSIONS = 2_000
+MAX_SESSIONS = 10_000
+"""Each takes about 35 KB."""
+
+MAX_SESSIONS_OF_TENANT = 1_000
+"""So that one tenant's clients, which may forget to end theirs, keep out no other's."""
+
 IDLE_S = 30 * 60.0
 """How long a session lives that nobody uses. Its client then begins another one."""
 
@@ -40,7 +47,7 @@ class WebDoor:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Keep sessions; their calls are cancelled at the end."""
-        sessions = StreamableHTTPSessionManager(
+        sessions = _Sessions(
             self._server,
             session_idle_timeout=IDLE_S,
             max_sessions=MAX_SESSIONS,
@@ -74,6 +81,15 @@ class WebDoor:
         await self._sessions.handle_request({**scope, "user": _user(principal)}, receive, sent)
         if unfinished:  # a stream that the end of the server has cut off
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Sessions(StreamableHTTPSessionManager):
+    """The SDK's, whose limit is for all clients together, with one for each tenant."""
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        tenant = None if requestor is None else requestor["subject"]
+        held = sum(owner["subject"] == tenant for owner in self._session_owners.values())
+        return super()._admit_session(requestor) if held < MAX_SESSIONS_OF_TENANT else None
 
 
 def _user(principal: Principal) -> AuthenticatedUser:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from thresher.api.config import shared_ranking
@@ -11,6 +11,7 @@ from thresher.api.operations.base import Document, Operation, Reporter, Request,
 from thresher.api.policies import PolicyChoice, open_policy
 from thresher.api.schema import search_response
 from thresher.api.traces import with_trace_saved
+from thresher.api.web import WebChoice, open_web
 from thresher.corpus.retrieval.ranking import MAX_DEPTH, PLAIN, RRF, Ranking
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
@@ -35,6 +36,7 @@ class SearchOperationRequest(Request):
     near_duplicates: bool | float = False
     reranker: str | None = None
     rerank_depth: int = MAX_DEPTH
+    web: WebChoice = WebChoice()
     save: bool = True
     trace: bool = False
 
@@ -47,6 +49,7 @@ class Searching:
     policy: PolicyChoice
     key: SecretStr | None = None
     ranking: Ranking = PLAIN
+    web: WebChoice = field(default_factory=WebChoice)
 
 
 def run_search(searching: Searching, request: SearchRequest, reporter: Reporter, *, save: bool) -> SearchResult:
@@ -59,9 +62,9 @@ def run_search(searching: Searching, request: SearchRequest, reporter: Reporter,
         def stop() -> None:
             loop.call_soon_threadsafe(cancel.set)
 
-        async with open_policy(searching.policy, searching.key) as policy:
+        async with open_policy(searching.policy, searching.key) as policy, open_web(searching.web) as web:
             profile = searching.policy.engine_profile(policy)
-            engine = SearchEngine(searching.collection, policy, profile=profile, ranking=searching.ranking)
+            engine = SearchEngine(searching.collection, policy, profile=profile, ranking=searching.ranking, web=web)
             with reporter.when_cancelled(stop):
                 return await engine.search(request, on_event=tell, cancel=cancel)
 
@@ -75,7 +78,7 @@ def run_search(searching: Searching, request: SearchRequest, reporter: Reporter,
 def _search(target: Target, request: SearchOperationRequest, reporter: Reporter) -> Document:
     ranking = shared_ranking(request.fusion, request.near_duplicates, request.reranker, request.rerank_depth)
     with target.open() as opened:
-        searching = Searching(opened, request.policy, target.model_key, ranking)
+        searching = Searching(opened, request.policy, target.model_key, ranking, request.web)
         result = run_search(searching, request.search, reporter, save=request.save)
     return search_response(result, include_trace=request.trace).model_dump(mode="json")
 

@@ -264,7 +264,8 @@ def _call(call: CallView, positions: dict[str, int], prefix: str) -> Html:
         )
         for passage in call.shown
     ]
-    return tag("div", line, said, tag("ul", hits, class_="hits") if hits else None, class_="call")
+    read = [tag("p", f"{outcome} {address}", class_="rest", dir="auto") for outcome, address in call.fetched]
+    return tag("div", line, said, *read, tag("ul", hits, class_="hits") if hits else None, class_="call")
 
 
 def _agents(trace: TraceView, prices: Prices, prefix: str) -> Html:

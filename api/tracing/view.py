@@ -53,6 +53,7 @@ class CallView:
         query: what was looked for, of calls that look for something; `arguments` are the others, as JSON text.
         shown: passages that it added to the context.
         receipt: what an edit did.
+        fetched: addresses of the web that it asked for, each with what came of it.
     """
 
     id: str
@@ -64,6 +65,7 @@ class CallView:
     shown: tuple[Passage, ...] = ()
     repeats: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
+    fetched: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ def _call(
         shown=tuple(passages[evidence_id] for evidence_id in answer.shown if evidence_id in passages),
         repeats=answer.repeats,
         receipt=answer.receipt,
+        fetched=tuple((fetched.outcome, fetched.final or fetched.url) for fetched in answer.fetched),
     )
 
 

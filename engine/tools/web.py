@@ -151,8 +151,8 @@ def web_tools(scope: WebScope) -> tuple[Tool, Tool]:
         if len(hits) > PAGES_READ:
             words.append("Not read: " + "; ".join(_named(hit) for hit in hits[PAGES_READ:]) + ".")
         if not pages:
-            result = _failed(f"Found {len(hits)} results on the web, none of which could be read. " + " ".join(words))
-            return _with(result, query, fetched)
+            result = _failed("Pages were found on the web, but none could be read. " + " ".join(words))
+            return _with(result, query, fetched, _blocked(failures))
         try:
             found = await asyncio.to_thread(scope.rank, query, pages)
         except CorpusError as error:
@@ -163,7 +163,7 @@ def web_tools(scope: WebScope) -> tuple[Tool, Tool]:
             found=found,
             limit=SHOWN,
             query=query,
-            warnings=notices,
+            warnings=(*notices, *_blocked(failures)),
             fetched=fetched,
         )
 
@@ -260,8 +260,16 @@ def _failed(message: str) -> ToolResult:
     return ToolResult(Outcome.FAILED, f"{shown} (this does not mean that nothing exists).", warnings=(message,))
 
 
-def _with(result: ToolResult, query: str, fetched: tuple[Fetched, ...]) -> ToolResult:
-    return ToolResult(result.outcome, result.message, query=query, warnings=result.warnings, fetched=fetched)
+def _with(
+    result: ToolResult, query: str, fetched: tuple[Fetched, ...], warnings: tuple[str, ...] = ()
+) -> ToolResult:
+    warnings = (*result.warnings, *warnings)
+    return ToolResult(result.outcome, result.message, query=query, warnings=warnings, fetched=fetched)
+
+
+def _blocked(failures: Sequence[FetchFailed]) -> tuple[str, ...]:
+    """What the operator may want to allow."""
+    return tuple(str(failure) for failure in failures if failure.why is Why.BLOCKED)
 
 
 def _could_not_read(failures: Sequence[FetchFailed]) -> str:

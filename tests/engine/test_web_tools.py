@@ -248,7 +248,7 @@ async def test_could_not_search_nothing_found_and_could_not_read_are_three_thing
     assert "Could not search the web" in said[0].message
     assert "does not mean that nothing exists" in said[0].message
     assert said[1].message == "Nothing found on the web."
-    assert "none of which could be read" in said[2].message
+    assert "none could be read" in said[2].message
     assert any("429" in warning for warning in refused.warnings)
     assert nothing.warnings == ()
     assert said[2].fetched[0].outcome == "blocked"

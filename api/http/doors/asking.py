@@ -48,6 +48,7 @@ class Options(BaseModel):
 
     collections: list[str] | None = Field(
         default=None,
+        min_length=1,
         max_length=MAX_COLLECTIONS,
         description="Collections to search; left out, the server's default one.",
     )

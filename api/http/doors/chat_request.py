@@ -26,7 +26,8 @@ _NAME = re.compile(r"thresher(?:-(?P<effort>minimal|low|medium|high))?(?::(?P<co
 _WORD = re.compile(r"\w+")
 _CONNECTIVE = re.compile(r"\s*(and|but|or|so|then|also|what about|how about)\b", re.IGNORECASE)
 _PRONOUN = re.compile(r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b", re.IGNORECASE)
-_OWN_LISTS = re.compile(r"\n+(?:Sources|Passages that came nearest|Passages):\n.*", re.DOTALL)
+# Begins only where a run of line ends begins: tried at each of them, it would take the square of their number.
+_OWN_LISTS = re.compile(r"(?<!\n)\n+(?:Sources|Passages that came nearest):\n.*", re.DOTALL)
 _MARKER = re.compile(r" ?\[\d+\]")
 _EFFORTS = {
     "none": Effort.MINIMAL,

@@ -176,10 +176,10 @@ def bounded(texts: Sequence[str], a_text: int, all_texts: int) -> list[str]:
         most = min(a_text, all_texts)
         # Most tokens have more than one character, none has less than a byte: the first cut is a cheap one.
         cut = text[: most * 16]
-        while cut and (tokens := counter.count(cut)) > most:
+        while cut and (tokens := counter.count_once(cut)) > most:
             cut = cut[: min(len(cut) - 1, len(cut) * most // tokens)]
         bounded.append(cut)
-        all_texts -= counter.count(cut)
+        all_texts -= counter.count_once(cut)
     return bounded
 
 

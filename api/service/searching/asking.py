@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from thresher.api.errors import ApiError
 from thresher.api.service.searching.bodies import MAX_COLLECTIONS, REQUEST_FIELDS
 from thresher.corpus.filters import parse_filter
+from thresher.engine.requests import Source
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
@@ -24,14 +25,15 @@ def request_of(body: SearchBody, settings: Settings) -> SearchRequest:
         InvalidRequest: a field is out of range.
         InvalidFilter: `filters` does not follow the grammar.
     """
-    _check_sources(body)
+    sources = _sources(body, settings)
     longest = settings.max_deadline_s
     if body.deadline_s is not None and body.deadline_s > longest:
         message = f"deadline_s is at most {longest:g} on this server, got {body.deadline_s:g}"
         raise ApiError(422, "invalid_field", message, param="deadline_s")
     if body.filters is not None:
         parse_filter(body.filters)
-    request = settings.search_request(body.query, **{name: getattr(body, name) for name in REQUEST_FIELDS})
+    given = {name: getattr(body, name) for name in REQUEST_FIELDS}
+    request = settings.search_request(body.query, sources=sources, **given)
     return replace(request, deadline_s=min(request.deadline_s or longest, longest))
 
 
@@ -52,12 +54,14 @@ def collections_of(caller: Principal, asked: list[str] | None, settings: Setting
     return names
 
 
-def _check_sources(body: SearchBody) -> None:
-    if body.sources is None or body.sources == ["corpus"]:
-        return
-    if not body.sources:
-        raise ApiError(422, "invalid_field", 'sources is empty; leave it out, or send ["corpus"]', param="sources")
-    message = 'sources must be ["corpus"], each source once'
-    if "web" in body.sources:
-        message = 'no web provider is configured; send sources ["corpus"] or leave it out'
-    raise ApiError(422, "unsupported", message, param="sources")
+def _sources(body: SearchBody, settings: Settings) -> tuple[Source, ...] | None:
+    """Where to look; None where the body does not say."""
+    if body.sources is None:
+        return None
+    if not body.sources or len(set(body.sources)) != len(body.sources):
+        message = 'sources must name "corpus", "web" or both, each once; or leave it out'
+        raise ApiError(422, "invalid_field", message, param="sources")
+    if "web" in body.sources and not settings.web().configured:
+        message = 'no web provider is configured on this server; send sources ["corpus"] or leave it out'
+        raise ApiError(422, "unsupported", message, param="sources")
+    return tuple(Source(name) for name in body.sources)

@@ -77,7 +77,11 @@ class SearchBody(BaseModel):
         description="Collections to search, each by a search of its own beside the others; their lists are fused by "
         f"rank. At most {MAX_COLLECTIONS}; left out, the server's default collection.",
     )
-    sources: list[Literal["corpus", "web"]] | None = Field(None, description="Only corpus for now.")
+    sources: list[Literal["corpus", "web"]] | None = Field(
+        None,
+        description="Where to look, each once; the web only where the server has a provider for it. Left out, the "
+        "server's own setting.",
+    )
     effort: Annotated[Effort, _BY_NAME] | None = Field(
         None, description="minimal is one hybrid search without a policy."
     )

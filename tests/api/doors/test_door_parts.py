@@ -127,6 +127,13 @@ def test_a_long_conversation_is_cut_and_that_is_told() -> None:
     assert len(asked.query) < 2_200
 
 
+def test_an_earlier_answer_of_many_line_ends_is_read_at_once() -> None:
+    """Were each line end tried as the beginning of a list of sources, this would take hours."""
+    said = Message(role="assistant", content="Corran & Sons." + "\n" * 500_000 + "x\n\nSources:\n[1] somewhere")
+    asked = question([said, Message(role="user", content="And then?")], context="conversation", reads_on=False)
+    assert asked.query.endswith("assistant: Corran & Sons. x")
+
+
 def test_messages_after_the_question_are_told_of() -> None:
     messages = [Message(role="user", content="Who built the Alma?"), Message(role="assistant", content="It was")]
     [notice] = question(messages, context="auto", reads_on=False).notices

@@ -245,7 +245,12 @@ def test_what_a_proxy_forwards_is_told_from_what_comes_from_here(harbour: str) -
         for forwarded, status in (
             ({}, 404),
             ({"X-Forwarded-For": "203.0.113.9"}, 403),
+            ({"X-Forwarded-For": "127.0.0.1, 203.0.113.9"}, 403),
+            ({"X-Forwarded-For": "unknown"}, 403),
             ({"X-Forwarded-For": "::1"}, 404),
+            ({"X-Real-IP": "203.0.113.9"}, 403),
+            ({"X-Real-IP": "127.0.0.1"}, 404),
+            ({"Forwarded": "for=203.0.113.9"}, 403),
         ):
             assert httpx.get(f"{server.url}/v1/nothing", headers=forwarded, timeout=60).status_code == status
         server.stop()

@@ -22,7 +22,7 @@ from support import prepare
 
 from thresher.api.config import Settings
 from thresher.api.http import create_app
-from thresher.api.mcp import mounting
+from thresher.api.mcp import mounting, web
 from thresher.api.mcp.telling import told
 from thresher.api.schema import SearchResponse
 from thresher.api.service.principal import Scope
@@ -45,6 +45,15 @@ TOOLS = {
 }
 ERAS = ("2025-11-25", "2026-07-28")
 """The last version that begins with a handshake, and the first without."""
+
+
+BEGIN = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": ERAS[0], "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
+}
+ACCEPTED = {"Accept": "application/json, text/event-stream"}
 
 
 def mode_of(era: str) -> str:
@@ -412,21 +421,14 @@ async def test_a_session_belongs_to_the_key_that_began_it(harbour_template: Path
     settle(harbour_template, "south/harbour")
     keys = {name: make_key(tenant=name) for name in ("north", "south")}
     other = make_key(tenant="north")
-    begin = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": ERAS[0], "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
-    }
-    accepted = {"Accept": "application/json, text/event-stream"}
     with live_server(require_key=True) as url:
         async with httpx.AsyncClient(base_url=url) as http:
 
             async def post(key: str, session: str | None, message: dict[str, Any]) -> httpx.Response:
                 sent = {} if session is None else {"Mcp-Session-Id": session}
-                return await http.post("/mcp", json=message, headers={**bearer(key), **accepted, **sent})
+                return await http.post("/mcp", json=message, headers={**bearer(key), **ACCEPTED, **sent})
 
-            session = (await post(keys["north"], None, begin)).headers["mcp-session-id"]
+            session = (await post(keys["north"], None, BEGIN)).headers["mcp-session-id"]
             tools = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
             begun = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             assert (await post(keys["north"], session, begun)).status_code == 202
@@ -439,6 +441,24 @@ async def test_a_session_belongs_to_the_key_that_began_it(harbour_template: Path
                 deleted = await http.delete("/mcp", headers={**bearer(key), "Mcp-Session-Id": session})
                 assert deleted.status_code == 404
             assert (await post(keys["north"], session, tools)).status_code == 200
+
+
+async def test_a_tenant_whose_clients_end_no_sessions_keeps_out_no_other(
+    harbour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "MAX_SESSIONS_OF_TENANT", 2)
+    keys = [make_key(tenant="north"), make_key(tenant="north"), make_key(tenant="south")]
+    with live_server(require_key=True) as url:
+        async with httpx.AsyncClient(base_url=url, headers=ACCEPTED) as http:
+
+            async def begun(key: str) -> httpx.Response:
+                return await http.post("/mcp", json=BEGIN, headers=bearer(key))
+
+            first = await begun(keys[0])
+            assert [(await begun(key)).status_code for key in keys] == [200, 503, 200]
+            ended = {**bearer(keys[0]), "Mcp-Session-Id": first.headers["mcp-session-id"]}
+            assert (await http.delete("/mcp", headers=ended)).is_success
+            assert (await begun(keys[1])).status_code == 200
 
 
 async def test_the_guard_stands_before_it(harbour: str) -> None:
