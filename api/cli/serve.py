@@ -27,13 +27,14 @@ def serve(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve the HTTP API.
+    """Serve the HTTP API, MCP at /mcp, and a page at /ui.
 
     The server owns the collections it has opened until it stops; other commands on them go through it. Those that -c
     names are opened at its start, others when they are first used. The policy is the server's; strategy, rollouts,
     swarm and answer are what a request gets that does not say otherwise.
 
-    An address that other machines can reach needs a key: `thresher keys create`, or THRESHER_API_KEY.
+    An address that other machines can reach needs a key: `thresher keys create`, or THRESHER_API_KEY. Limits, logs and
+    the rest are settings, which `thresher doctor` lists.
     """
     from thresher.api.http.run import run
     from thresher.api.opening import require_collection
@@ -46,7 +47,7 @@ def serve(
     def ready(url: str) -> None:
         if json:
             emit({"object": "server", "url": url})
-        err().print(f"serving on {url} (Ctrl-C stops)")
+        err().print(f"serving on {url}, a page to search with at {url}/ui (Ctrl-C stops)")
 
     try:
         run(chosen, only=only, on_ready=ready)

@@ -51,7 +51,9 @@ async def _known(request: Request, error: Exception) -> Response:
     """What some layer or the system raises; where that would name a path, it is for the log and not for a client."""
     problem, log = explain_to_client(error)
     if log:
-        logger.error("request %s failed: %s", _request_id(request), error, exc_info=error)
+        # What a client may repeat until it is over is told in a line.
+        trace = error if problem.status >= 500 else None
+        logger.error("request %s failed: %s", _request_id(request), error, exc_info=trace)
     wait = getattr(error, "retry_after_s", None)
     return error_response(problem, _request_id(request), None if wait is None else {"Retry-After": str(wait)})
 
@@ -79,16 +81,24 @@ async def _invalid(request: Request, error: Exception) -> Response:
         reason = first.get("ctx", {}).get("error", "")
         problem = Problem("invalid_request_error", "invalid_json", f"the body is not valid JSON: {reason}", 422)
         return error_response(problem, _request_id(request))
-    param = _path(location[1:] if location and location[0] == "body" else location)
+    param = _path(location[1:] if location and location[0] in ("body", "query", "header", "path") else location)
     message = str(first["msg"])
     message = message[:1].lower() + message[1:]
     if first["type"] == "extra_forbidden":
         problem = Problem("invalid_request_error", "unknown_field", f"there is no field {param!r}", 422, param)
+    elif not param and not _says_json(request):
+        message = "the body was not read as JSON: send it with the header `Content-Type: application/json`"
+        problem = Problem("invalid_request_error", "invalid_body", message, 422)
     elif not param:
         problem = Problem("invalid_request_error", "invalid_body", f"the body must be a JSON object: {message}", 422)
     else:
         problem = Problem("invalid_request_error", "invalid_field", f"{param}: {message}", 422, param)
     return error_response(problem, _request_id(request))
+
+
+def _says_json(request: Request) -> bool:
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media == "application/json" or media.endswith("+json")
 
 
 def _path(location: Sequence[Any]) -> str | None:

@@ -20,6 +20,7 @@ from thresher.api.errors import ConfigError
 from thresher.api.http.app import create_app
 from thresher.api.http.logs import configure_logging
 from thresher.api.http.parts import Parts
+from thresher.api.http.wire import BoundedHttp
 from thresher.api.service.stopping import Stopping
 
 LAST_S = 3
@@ -51,6 +52,7 @@ def run(settings: Settings, *, only: tuple[str, ...] = (), on_ready: Callable[[s
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         config = uvicorn.Config(
             app,
+            http=BoundedHttp,
             log_config=None,
             access_log=False,
             server_header=False,

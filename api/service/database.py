@@ -5,9 +5,11 @@ SQLite in WAL mode. Each module that keeps something has its own table and creat
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +17,14 @@ from thresher.api.errors import ConfigError
 from thresher.corpus.paths import home
 
 SCHEMA_VERSION = 1
+
+WAIT_S = 0.25
+"""How long an event loop may be held up where another process is writing; then whoever asked is refused."""
+
+PATIENCE_S = 30.0
+"""How long a thread waits for the other process. It lets others have the connection meanwhile."""
+
+_AGAIN_S = 0.02
 
 
 def server_database() -> Path:
@@ -36,13 +46,14 @@ class Database:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_S)
             self._connection.row_factory = sqlite3.Row
             for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
                 self._connection.execute(f"PRAGMA {pragma}")
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._connection.execute(f"PRAGMA busy_timeout = {round(WAIT_S * 1000)}")
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"{path} cannot be used ({error}): see that its folder can be written; if the file is damaged, move it "
@@ -54,25 +65,25 @@ class Database:
 
     def ensure(self, statements: str) -> None:
         """Create a table that is not there yet. `statements` are `CREATE … IF NOT EXISTS`, separated by `;`."""
-        with self._lock:
-            self._connection.executescript(statements)
+        self._patiently(lambda: self._connection.executescript(statements))
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """One transaction."""
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
+        self._patiently(self._begin)
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")  # which a full disk can refuse, and that leaves the transaction open
+        except BaseException:
+            if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+            raise
+        finally:
+            self._lock.release()
 
     def execute(self, statement: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> None:
         """One statement that is a transaction of its own: a third of the calls of `write`, which all wait in turn."""
-        with self._lock:
-            self._connection.execute(statement, parameters)
+        self._patiently(lambda: self._connection.execute(statement, parameters))
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -84,3 +95,37 @@ class Database:
         """Close it."""
         with self._lock:
             self._connection.close()
+
+    def _begin(self) -> None:
+        """Begin a transaction, and have the connection for oneself from then on."""
+        self._lock.acquire()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _patiently(self, act: Callable[[], object]) -> None:
+        """Do it, again and again while another process is writing; in an event loop, which has to go on, once."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with self._lock:
+                    act()
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or _in_event_loop() or time.monotonic() > until:
+                    raise
+            time.sleep(_AGAIN_S)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

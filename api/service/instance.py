@@ -50,8 +50,10 @@ class Instance:
             return True
         try:
             fd = os.open(self._path(owner), os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:  # as where too many files are open: what may still live is left alone
+            return True
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -180,6 +180,21 @@ async def test_bad_requests_name_the_field(harbour: str, body: Any, code: str, p
     assert check_error(response, 422, code, param)
 
 
+async def test_a_body_that_does_not_say_that_it_is_json(harbour: str) -> None:
+    async with client() as http:
+        for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}):
+            response = await http.post("/v1/search", content=b'{"query": "x"}', headers=headers)
+            assert "send it with the header `Content-Type: application/json`" in check_error(
+                response, 422, "invalid_body"
+            )
+
+
+async def test_parameters_are_named_as_they_are_written(harbour: str) -> None:
+    async with client() as http:
+        check_error(await http.get("/v1/collections", params={"limit": 0}), 422, "invalid_field", "limit")
+        check_error(await http.delete("/v1/collections/harbour"), 422, "invalid_field", "confirm")
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"query": "x", "deadline_s": NaN}', b"null"])
 async def test_broken_bodies(harbour: str, content: bytes) -> None:
     async with client() as http:

@@ -15,8 +15,8 @@ What a request means:
 - `thresher`: an object with `collections`, `filters`, `effort`, `deadline_s`. The client passes on what it does not
   know: `client.search("…", thresher={"collections": ["letters"]})`.
 - Refused, since to ignore them would change the results without a word: `time_range`, `start_date`, `end_date`,
-  `days`, `max_age_hours` (documents have no date of their own; filter by metadata), `exact_match`, and
-  `filter_by_language`.
+  `days` (but for topic general, where it means nothing to Tavily either), `max_age_hours` (documents have no date of
+  their own; filter by metadata), `exact_match`, and `filter_by_language`.
 - Ignored: `topic`, `country`, `language`, `auto_parameters`, images, favicons, `api_key` in the body (it comes as a
   header), and every field that is not known.
 
@@ -86,6 +86,7 @@ class TavilyBody(Lenient):
 
     query: Query
     search_depth: Literal["basic", "advanced", "fast", "ultra-fast"] | None = "basic"
+    topic: str | None = Field(default=None, description="Not read, but for `days`.")
     max_results: int | None = Field(default=5, ge=1, le=100, description="Documents returned at most.")
     chunks_per_source: int | None = Field(default=3, ge=1, le=10, description="Passages of each document at most.")
     include_answer: bool | Literal["basic", "advanced"] | None = False
@@ -98,7 +99,9 @@ class TavilyBody(Lenient):
     time_range: str | None = Field(default=None, description="Refused: documents have no date of their own.")
     start_date: str | None = Field(default=None, description="Refused, as `time_range`.")
     end_date: str | None = Field(default=None, description="Refused, as `time_range`.")
-    days: int | None = Field(default=None, description="Refused, as `time_range`.")
+    days: int | None = Field(
+        default=None, description="Refused, as `time_range`; with topic general it means nothing to Tavily either."
+    )
     max_age_hours: int | None = Field(default=None, description="Refused, as `time_range`.")
     exact_match: bool | None = Field(default=None, description="Refused if true.")
     filter_by_language: bool | None = Field(default=None, description="Refused if true.")
@@ -251,6 +254,8 @@ async def tavily_extract(body: ExtractBody, request: Request, caller: Searcher, 
 
 def _refuse(body: TavilyBody) -> None:
     for field in _DATES:
+        if field == "days" and body.topic == "general":  # as the client's qna_search sends it
+            continue
         if getattr(body, field) is not None:
             message = (
                 f"{field} cannot be honoured: documents have no date of their own; filter by metadata with "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Mapping
@@ -165,15 +166,26 @@ class JobRunner:
         except Exception as error:  # what is kept of the job makes no request
             outcome = Outcome(error=error)
         try:
-            self._conclude(job, outcome)
-        except Exception:
-            if not self.stopping:  # else the database is closed, and the next server finds the job unfinished
-                logger.exception("how job %s ended could not be kept", row.id)
+            self._keep(job, outcome)
         finally:
             with self._guard:
                 self._running.pop(row.id, None)
             self._woken.set()
             self._news.tell(row.id)
+
+    def _keep(self, job: _Running, outcome: Outcome) -> None:
+        """Keep how a job ended, as soon as the database can be written: until then it counts as one that runs."""
+        told = False
+        while True:
+            try:
+                return self._conclude(job, outcome)
+            except (sqlite3.Error, OSError) as error:
+                if self.stopping:  # the database may be closed; the next server finds the job unfinished
+                    return
+                if not told:
+                    logger.error("how job %s ended cannot be kept yet: %s", job.row.id, error)
+                told = True
+            time.sleep(LOOK_S)
 
     def _conclude(self, job: _Running, outcome: Outcome) -> None:
         row = job.row
@@ -220,8 +232,11 @@ class JobRunner:
         if now - job.told < TELL_S:
             return
         job.told = now
-        if self._store.tell(job_id, job.progress):
-            job.reporter.cancel()
+        try:
+            if self._store.tell(job_id, job.progress):
+                job.reporter.cancel()
+        except sqlite3.Error:  # how far it is, is not worth the job
+            return
         job.progress = None  # it is kept
         self._news.tell(job_id)
 

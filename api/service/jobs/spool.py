@@ -11,6 +11,7 @@ import shutil
 import time
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -111,7 +112,8 @@ class Spool:
         """Remove all of it."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            with suppress(OSError):  # what is not written yet: a disk that is full refuses it once more
+                file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _free(self, name: str) -> str:

@@ -7,8 +7,8 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,7 @@ class Runner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._queue: FairQueue[Running] = FairQueue()
         self._background: Counter[str] = Counter()
+        self._unkept: dict[str, tuple[Running, Callable[[], None]]] = {}
         self.closing = False
 
     @property
@@ -76,7 +77,9 @@ class Runner:
         return len(self._queue)
 
     def find(self, search_id: str) -> Running | None:
-        """One that runs or waits."""
+        """One that runs or waits, or has ended and could not be kept yet."""
+        if search_id in self._unkept:
+            return self._unkept[search_id][0]
         return self._live.get(search_id)
 
     def check_room(self, tenant: str, *, background: bool) -> None:
@@ -131,6 +134,18 @@ class Runner:
             task.cancel()
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
+        self.keep_again()
+
+    def keep_again(self) -> None:
+        """Try once more to keep what could not be kept: the disk was full, or another process held the database."""
+        for running, keep in list(self._unkept.values()):
+            del self._unkept[running.id]
+            if not self._keep(running, keep):
+                return
+
+    def forget(self, search_id: str) -> None:
+        """It shall not be kept any more."""
+        self._unkept.pop(search_id, None)
 
     def _dispatch(self) -> None:
         """Begin as many background searches as there are places for."""
@@ -139,8 +154,10 @@ class Runner:
             running = self._queue.take(self._background)
             if running is None:
                 return
-            with _kept("begins"):
+            try:
                 self._store.begun(running.id)
+            except (sqlite3.Error, OSError) as error:
+                logger.error("that search %s begins could not be kept: %s", running.id, error)
             self._begin(running)
 
     def _begin(self, running: Running) -> None:
@@ -219,8 +236,8 @@ class Runner:
 
     def _keep_end(self, running: Running, response: SearchResponse) -> None:
         tell_end(running, response)
-        with _kept("ends"):
-            self._store.ended(response, running.log.kept, with_trace=not self._settings.save_traces)
+        with_trace = not self._settings.save_traces
+        self._keep(running, lambda: self._store.ended(response, running.log.kept, with_trace=with_trace))
         running.finish(response)
 
     def _fail(self, running: Running, error: Exception) -> None:
@@ -230,20 +247,36 @@ class Runner:
             logger.error("search %s failed: %s", asked.id, error, exc_info=error)
         response = failed(asked, problem)
         refused = not asked.background and not running.log.last
-        with _kept("failed"):
+        if not refused:
+            tell_end(running, response)
+
+        def keep() -> None:
             if refused:  # it never was a search
                 self._store.remove(asked.tenant, asked.id)
             else:
-                tell_end(running, response)
                 self._store.failed(asked.id, problem, running.log.kept)
             if refused or problem.status >= 500:
                 self._on_refused(running)
+
+        self._keep(running, keep)
         running.fail(error, response)
+
+    def _keep(self, running: Running, keep: Callable[[], None]) -> bool:
+        """Keep how a search ended; whether that could be done. Where not, it is found here until it can."""
+        try:
+            keep()
+        except (sqlite3.Error, OSError) as error:
+            logger.error("how search %s ended cannot be kept yet: %s", running.id, error)
+            self._unkept[running.id] = running, keep
+            return False
+        return True
 
     def _leave(self, running: Running) -> None:
         """Leave it to the next server. Its events end without an end: listeners come back and hear of it again."""
-        with _kept("is left"):
+        try:
             self._store.left(running.id)
+        except (sqlite3.Error, OSError) as error:  # then the next server takes it for one that this one died of
+            logger.error("that search %s waits for the next start could not be kept: %s", running.id, error)
         self._live.pop(running.id, None)
         running.fail(server_stopped(), running.seen())
 
@@ -285,12 +318,3 @@ def _nothing(running: Running, reason: StopReason) -> SearchResult:
 
 def _too_many(message: str) -> ApiError:
     return ApiError(429, "too_many_searches", message, type="rate_limit_error", retry_after_s=1)
-
-
-@contextmanager
-def _kept(what: str) -> Iterator[None]:
-    """A database that cannot be written must not cost a search its result: it is logged, and the search goes on."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        logger.error("that a search %s could not be recorded: %s", what, error)

@@ -172,6 +172,7 @@ class Searches:
         """
         await self.cancel(caller, search_id)
         self._store.remove(caller.tenant, search_id)
+        self._runner.forget(search_id)
         self._feedback.forget(caller.tenant, search_id)
         await asyncio.to_thread(remove_trace, search_id)
 
@@ -306,6 +307,7 @@ class Searches:
 
     async def _look_around(self) -> None:
         """Take over what dead servers have left, and forget what is too old."""
+        self._runner.keep_again()
         try:
             for row in self._store.adopt(self._instance.id, self._instance.alive, self._serves):
                 self._take_over(row)

@@ -138,6 +138,13 @@ def test_harmless_fields_are_ignored(client: Any) -> None:
     assert found["results"][0]["document_id"] == "brask.md"
 
 
+def test_days_are_for_news(client: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="qna_search"):
+        assert "Edda Brask" in client.qna_search(FOUNDER, search_depth="basic")  # days, of topic general
+    with pytest.raises(tavily.BadRequestError, match="days cannot be honoured"):
+        client.search("x", topic="news", days=3)
+
+
 def test_wrong_keys(door: Any) -> None:
     with pytest.raises(tavily.InvalidAPIKeyError, match="no key of this server"):
         tavily.TavilyClient(api_key="wrong", api_base_url=f"{door.url}/tavily").search("x")

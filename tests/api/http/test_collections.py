@@ -130,7 +130,7 @@ async def test_a_collection_is_removed_whole(harbour: str) -> None:
         assert (await http.post("/v1/collections", json={"name": "harbour"})).json()["documents"] == 0
 
 
-async def test_one_in_use_is_not_removed(harbour: str) -> None:
+async def test_one_in_use_is_not_removed(harbour: str, caplog: pytest.LogCaptureFixture) -> None:
     async with running() as app, talking(app) as http:
         with app.state.registry.task("harbour", "ingest"):
             confirm = {"confirm": "harbour"}
@@ -141,6 +141,8 @@ async def test_one_in_use_is_not_removed(harbour: str) -> None:
             await http.post(f"/v1/jobs/{job['id']}/cancel")
         with Collection.open(collection_path("harbour")):
             error_of(await http.delete("/v1/collections/harbour", params=confirm), 409, "collection_locked")
+        assert "is already open" in caplog.text  # what the client is not told
+        assert "Traceback" not in caplog.text
         assert (await http.get("/v1/collections/harbour")).json()["chunks"] == 6
 
 
