@@ -18,7 +18,7 @@ Times are those of the processor, which a busy machine does not stretch.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import json
 import platform
 import re
@@ -89,7 +89,11 @@ def _trafilatura(**options: Any) -> Reader:
 def readers() -> dict[str, Reader]:
     """Those that are installed."""
     found = {"ours": ours}
-    if importlib.util.find_spec("trafilatura"):
+    try:
+        importlib.import_module("trafilatura")
+    except ImportError as error:
+        print(f"trafilatura is left out: {error}", file=sys.stderr)
+    else:
         found["trafilatura"] = _trafilatura()
         found["trafilatura, recall"] = _trafilatura(favor_recall=True)
     return found

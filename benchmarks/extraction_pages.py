@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from zlib import crc32
 
 LANGUAGES = {
     "en": (
@@ -322,9 +324,23 @@ def several(words: Words) -> Page:
     return _page("several", words, body, lines, tuple(f"Heading {n}" for n in range(8)))
 
 
+def nameless(make: Callable[[Words], Page]) -> Callable[[Words], Page]:
+    """The same page as some build tools leave it: classes and ids are letters that mean nothing."""
+
+    def renamed(words: Words) -> Page:
+        page = make(words)
+        html = re.sub(
+            r"""(class|id)=("[^"]*"|[\w-]+)""", lambda match: f'{match[1]}="c{crc32(match[2].encode()):x}"', page.html
+        )
+        return replace(page, kind=f"{page.kind}, nameless", html=html)
+
+    return renamed
+
+
 KINDS: tuple[Callable[[Words], Page], ...] = (
     semantic, aside_inside, divs, unnamed, layout_table, data_table, recipe, documentation, forum, commented, short,
     product, questions, linked, broken, in_a_form, several,
+    *map(nameless, (aside_inside, divs, data_table, recipe, forum, commented, short, product)),
 )  # fmt: skip
 
 

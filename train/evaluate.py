@@ -25,6 +25,7 @@ from thresher.corpus.paths import home
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.requests import Effort, SearchRequest, SearchResult
+from thresher.train.leakage import LeakGuard
 from thresher.train.report import Comparison, EvalReport, QueryResult, SystemResult
 from thresher.train.tasks import Task, TaskError, load_tasks
 
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from thresher.corpus.collection import Collection
     from thresher.corpus.ingestion.progress import Progress
     from thresher.corpus.ingestion.report import IngestReport
+    from thresher.corpus.web.web import Web
     from thresher.engine.search import PolicyFactory, SearchEngine
 
 ANY_QUESTION = "?"
 """Stands in a request that only says how to search."""
 
 OpenPolicy = Callable[[], "AbstractAsyncContextManager[PolicyFactory]"]
+OpenWeb = Callable[[], "AbstractAsyncContextManager[Web]"]
 OnQuery = Callable[[int, int, Task], None]
 """Called before each query with its number from 0, the number of queries, and the task."""
 
@@ -82,6 +85,8 @@ def compare(
     *,
     policy: str = "builtin",
     open_policy: OpenPolicy | None = None,
+    open_web: OpenWeb | None = None,
+    leak_guard: LeakGuard | None = None,
     profile: Profile = DEFAULT,
     split: str | None = None,
     limit: int | None = None,
@@ -99,6 +104,8 @@ def compare(
         ways: requests by the name of the way; each question takes the place of their query.
         policy: what makes policies, if `open_policy` does not, and what reports call it.
         open_policy: gives what makes policies, for as long as the evaluation takes.
+        open_web: gives the web that requests with the source `web` search, for as long.
+        leak_guard: finds web pages that leak their question; scores are then given without them, too.
 
     Raises:
         TaskError: the folder is not a set, or has no such split.
@@ -114,9 +121,12 @@ def compare(
         names = _gold_names(directory, collection)
 
         async def run_all() -> dict[str, tuple[QueryResult, ...]]:
-            async with open_policy() if open_policy else nullcontext(policy) as made:
-                engine = SearchEngine(collection, made, profile=profile, ranking=ranking)
-                return await _run_all(_Run(engine, ways, names), tasks, on_query)
+            async with (
+                open_policy() if open_policy else nullcontext(policy) as made,
+                open_web() if open_web else nullcontext() as web,
+            ):
+                engine = SearchEngine(collection, made, profile=profile, ranking=ranking, web=web)
+                return await _run_all(_Run(engine, ways, names, leak_guard), tasks, on_query)
 
         results = asyncio.run(run_all())
         stats = collection.stats()
@@ -197,6 +207,7 @@ class _Run:
     engine: SearchEngine
     ways: Mapping[str, SearchRequest]
     gold_names: dict[str, str]
+    leak_guard: LeakGuard | None
 
 
 async def _run_all(run: _Run, tasks: Sequence[Task], on_query: OnQuery | None) -> dict[str, tuple[QueryResult, ...]]:
@@ -223,7 +234,12 @@ async def _search(run: _Run, task: Task, request: SearchRequest) -> SystemResult
         result = await run.engine.search(replace(request, query=task.question))
     except Exception as error:  # whatever it is, it belongs to this query and is counted
         return SystemResult(error=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - started)
-    return _observed(result, run.gold_names, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    observed = _observed(result, run.gold_names, seconds)
+    if run.leak_guard is None:
+        return observed
+    leaks, clean = run.leak_guard.examine(task, result)
+    return replace(observed, leaks=leaks, clean=_observed(clean, run.gold_names, seconds) if leaks.found else None)
 
 
 def _observed(result: SearchResult, gold_names: dict[str, str], seconds: float) -> SystemResult:

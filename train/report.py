@@ -9,6 +9,7 @@ from typing import Any
 
 from thresher.corpus.retrieval.ranking import RRF
 from thresher.train.answers import answer_in_text
+from thresher.train.leakage import Leaks, Reason
 from thresher.train.metrics import (
     Interval,
     all_gold_at,
@@ -34,6 +35,8 @@ class SystemResult:
         reprefill_tokens: tokens that edits made a prefix cache compute again.
         answer: what it answered in words; None if it was not asked to, or abstained.
         error: why it failed; None if it did not.
+        leaks: what the leak guard found; None if none watched.
+        clean: the same without what leaked; None if nothing did.
     """
 
     returned: tuple[str, ...] = ()
@@ -58,6 +61,31 @@ class SystemResult:
     speedup: float = 1.0
     answer: str | None = None
     seconds: float = 0.0
+    leaks: Leaks | None = None
+    clean: SystemResult | None = None
+
+    @property
+    def without_leaks(self) -> SystemResult:
+        """What is left of it without web pages that leak the question."""
+        return self if self.clean is None else self.clean
+
+
+@dataclass(frozen=True, slots=True)
+class LeakCounts:
+    """What leaked into an evaluation.
+
+    Attributes:
+        web_pages: pages of the web that were shown, those of each question counted by themselves.
+        leaky_pages: those of them that leak; `reasons` says why.
+        questions: questions to which a leaky page was shown.
+        without: the scores without what leaked.
+    """
+
+    web_pages: int
+    leaky_pages: int
+    questions: int
+    reasons: dict[str, int]
+    without: Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +176,16 @@ class EvalReport:
         return summarise(self.queries, lambda query: query.single)
 
     @property
+    def agent_leaks(self) -> LeakCounts | None:
+        """What leaked into the policy's searches; None if no guard watched."""
+        return count_leaks(self.queries, lambda query: query.agent)
+
+    @property
+    def single_leaks(self) -> LeakCounts | None:
+        """What leaked into the plain searches; None if no guard watched."""
+        return count_leaks(self.queries, lambda query: query.single)
+
+    @property
     def difference(self) -> Interval | None:
         """recall@10 of the policy minus that of one search, with its paired bootstrap interval."""
         queries = self.with_gold
@@ -169,6 +207,7 @@ class EvalReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with a row for each query."""
         difference = self.difference
+        leaks = {"policy": self.agent_leaks, "one_search": self.single_leaks}
         return {
             "object": "evaluation",
             "dataset": self.dataset,
@@ -188,6 +227,11 @@ class EvalReport:
             "queries": len(self.queries),
             "queries_with_gold": len(self.with_gold),
             "systems": {"policy": asdict(self.agent), "one_search": asdict(self.single)},
+            **(
+                {"leaks": {name: asdict(counts) for name, counts in leaks.items() if counts}}
+                if any(leaks.values())
+                else {}
+            ),
             "recall_10_difference": None if difference is None else asdict(difference),
             "failures": [
                 {"id": query_id, "system": system, "error": error} for query_id, system, error in self.failures
@@ -265,6 +309,21 @@ def summarise(queries: Sequence[QueryResult], pick: Callable[[QueryResult], Syst
     )
 
 
+def count_leaks(queries: Sequence[QueryResult], pick: Callable[[QueryResult], SystemResult]) -> LeakCounts | None:
+    """Leaks into one system's searches; None if no guard watched them."""
+    watched = [result.leaks for result in map(pick, queries) if result.leaks is not None]
+    if not watched:
+        return None
+    found = Counter(leak.reason for leaks in watched for leak in leaks.found)
+    return LeakCounts(
+        web_pages=sum(leaks.web_pages for leaks in watched),
+        leaky_pages=found.total(),
+        questions=sum(bool(leaks.found) for leaks in watched),
+        reasons={str(reason): found[reason] for reason in Reason if found[reason]},
+        without=summarise(queries, lambda query: pick(query).without_leaks),
+    )
+
+
 def _answer_right(answerable: Sequence[tuple[Task, SystemResult]]) -> float | None:
     asked = [(task, result.answer) for task, result in answerable if task.answers]
     if all(answer is None for _, answer in asked):
@@ -292,4 +351,8 @@ def _row(query: QueryResult) -> dict[str, Any]:
             "seconds": round(result.seconds, 4),
             "error": result.error,
         }
+        if result.leaks is not None and result.leaks.web_pages:
+            row[name]["leaks"] = [
+                {"url": leak.url, "reason": str(leak.reason), "matched": leak.matched} for leak in result.leaks.found
+            ]
     return row

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from thresher.api.config import Settings
     from thresher.engine.requests import SearchRequest
+    from thresher.train.leakage import LeakGuard
     from thresher.train.metrics import Interval
-    from thresher.train.report import Comparison
+    from thresher.train.report import Comparison, LeakCounts
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +38,13 @@ def evaluate(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N queries.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Size of the context in tokens.")] = None,
     embedder: EmbedderOption = None,
+    leak_guard: Annotated[
+        bool, typer.Option("--leak-guard", help="Find web pages that leak their question; score without them, too.")
+    ] = False,
+    blocked_hosts: Annotated[
+        Path | None,
+        typer.Option("--blocked-hosts", metavar="FILE", help="More hosts, or host/path, whose pages leak; one a line."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Score a policy on a set of questions.
@@ -51,6 +59,7 @@ def evaluate(
 
     chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **flags)
     choice = chosen.policy_choice()
+    guard = _leak_guard(leak_guard, blocked_hosts)
     ways = _ways(chosen, compare, flags["strategy"])
     with progress_bar() as bar:
         comparison = run(
@@ -58,6 +67,7 @@ def evaluate(
             ways,
             policy=chosen.policy,
             open_policy=lambda: open_policy(choice, chosen.model_api_key),
+            leak_guard=guard,
             profile=choice.engine_profile(choice.make(chosen.model_api_key)),
             split=split,
             limit=limit,
@@ -95,6 +105,17 @@ def _ways(chosen: Settings, compare: str | None, strategy: str | None) -> dict[s
     return {name: chosen.search_request(ANY_QUESTION, strategy=Strategy(name)) for name in names}
 
 
+def _leak_guard(wanted: bool, blocked_hosts: Path | None) -> LeakGuard | None:
+    from thresher.api.errors import UsageError
+    from thresher.train.leakage import LeakGuard, read_patterns
+
+    if not wanted:
+        if blocked_hosts is not None:
+            raise UsageError("--blocked-hosts is for the leak guard: add --leak-guard")
+        return None
+    return LeakGuard(() if blocked_hosts is None else read_patterns(blocked_hosts))
+
+
 def _print(console: Console, comparison: Comparison) -> None:
     report = comparison.reports[0]
     gold = len(report.with_gold)
@@ -107,7 +128,11 @@ def _print(console: Console, comparison: Comparison) -> None:
         f"embedder {report.embedder}; at most {report.max_results} results{policy}",
         style="bold",
     )
+    leaks = {"one search": report.single_leaks, **{name: way.agent_leaks for name, way in comparison.ways.items()}}
     systems = {"one search": report.single, **{name: report.agent for name, report in comparison.ways.items()}}
+    for name in list(systems):
+        if (counts := leaks[name]) is not None and counts.leaky_pages:
+            systems[f"{name}, without leaks"] = counts.without
     listing = table("", *systems, right=tuple(systems))
     parallel = any(way.swarm or way.rollouts > 1 for way in comparison.reports)
     for label, name, form in _ROWS:
@@ -131,10 +156,24 @@ def _print(console: Console, comparison: Comparison) -> None:
     for name, way in comparison.ways.items():
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in way.agent.stop_reasons.items())
         console.print(f"{'' if len(comparison.ways) == 1 else f'{name} '}ended by: {reasons}", style="dim")
+    for name, counts in leaks.items():
+        if counts is not None:
+            _print_leaks(console, name, counts)
     console.print(f"{report.seconds:.0f} s, index {report.prepare_seconds:.0f} s", style="dim")
     for way in comparison.reports:
         for query_id, system, error in way.failures:
             warn(f"{query_id} failed ({system}): {error}")
+
+
+def _print_leaks(console: Console, name: str, leaks: LeakCounts) -> None:
+    if not leaks.web_pages:
+        console.print(f"leak guard, {name}: no web pages were shown")
+        return
+    reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in leaks.reasons.items())
+    console.print(
+        f"leak guard, {name}: {leaks.leaky_pages:,} of {plural(leaks.web_pages, 'web page')} leak, "
+        f"on {plural(leaks.questions, 'question')}{f' ({reasons})' if reasons else ''}"
+    )
 
 
 def _print_difference(console: Console, what: str, difference: Interval | None) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import CData, Declaration, Doctype, NavigableString, ProcessingInstruction
@@ -53,6 +54,8 @@ _KEPT_WITHOUT_FRAME = 0.1
 # "see also" lists look the same, they must also be called so.
 _LINK_SHARE = 0.8
 _LINK_LIST = 5
+# A block with more than this share of the page's text is what the page is there for.
+_LARGEST_FRAME = 0.5
 _KEPT_SHARE = 0.3
 _MENU_NAMES = frozenset({"nav", "navigation", "menu", "sidebar", "breadcrumb", "breadcrumbs", "toc", "social", "share"})
 _MENU_ANCESTORS = 3
@@ -104,35 +107,77 @@ def _title(soup: BeautifulSoup) -> str:
 
 def _main_text(soup: BeautifulSoup) -> str:
     root: Tag = soup.body or soup
+    sizes = _sizes(root)
+    holders = _holders(root)
     everything = _render(root, frozenset())
-    frame = _frame(root)
+    frame = _frame(root, sizes, holders)
     whole = _render(root, frame) if frame else everything
     if len(whole) < _KEPT_WITHOUT_FRAME * len(everything) or not whole.strip():
         frame, whole = frozenset(), everything
     mains = [tag for tag in soup.find_all(["main", "article"]) if tag.name == "main"] or soup.find_all("article")
     if not mains:
         mains = soup.find_all(role="main")
-    lists = _link_lists(root)
+    menus = _menus(root, sizes, holders)
+    prose = _render(root, frame | {id(tag) for tag in menus}) if menus else whole
     if len(mains) == 1:
-        text = _render(mains[0], frame | {id(tag) for tag in lists if _called_menu(tag)})
-        if len(text) >= _MAIN_SHARE * len(whole) and text.strip():
+        text = _render(mains[0], frame | {id(tag) for tag in menus if _called_menu(tag)})
+        if len(text) >= _MAIN_SHARE * len(prose) and text.strip():
             return text
-    if lists:
-        text = _render(root, frame | {id(tag) for tag in lists})
-        if len(text) >= _KEPT_SHARE * len(whole) and text.strip():
-            return text
-    return whole
+    return prose if len(prose) >= _KEPT_SHARE * len(whole) and prose.strip() else whole
 
 
-def _frame(root: Tag) -> frozenset[int]:
-    """Elements whose class or id calls them a part of the page's frame."""
+class _Size(NamedTuple):
+    """What a tag holds: links, characters of text, and those of them that stand in links."""
+
+    links: int
+    text: int
+    linked: int
+
+
+def _sizes(root: Tag) -> dict[int, _Size]:
+    """The size of every tag, in one pass: pages nest thousands deep, so none may be gone through for each around it."""
+    sizes: dict[int, _Size] = {}
+    links = text = linked = inside = 0  # so far, and how many links are open here
+    stack: list[tuple[Tag | NavigableString, _Size | None]] = [(root, None)]  # with a size: leave what began there
+    while stack:
+        node, before = stack.pop()
+        if isinstance(node, NavigableString):
+            if type(node) is NavigableString:  # its subclasses are scripts, comments and the like
+                size = len(node.strip())
+                text += size
+                linked += size if inside else 0
+        elif before is None:
+            stack.append((node, _Size(links, text, linked)))
+            stack.extend((child, None) for child in _reversed(node.contents))
+            if node.name == "a":
+                links, inside = links + 1, inside + 1
+        else:
+            inside -= node.name == "a"
+            sizes[id(node)] = _Size(links - before.links, text - before.text, linked - before.linked)
+    return sizes
+
+
+def _holders(root: Tag) -> set[int]:
+    """What the page's heading and its <main> stand in, they included."""
     holders: set[int] = set()
     for tag in root.find_all(["h1", "main"]):
         for holder in (tag, *tag.parents):
             if id(holder) in holders:
                 break
             holders.add(id(holder))
-    return frozenset(id(tag) for tag in root.find_all(_called_frame) if id(tag) not in holders)
+    return holders
+
+
+def _largest(root: Tag, sizes: Mapping[int, _Size]) -> float:
+    """How much text a part of the frame may hold. Most of the page is its content, unless a <main> says what is."""
+    return sizes[id(root)].text * (1 if root.find("main") else _LARGEST_FRAME)
+
+
+def _frame(root: Tag, sizes: Mapping[int, _Size], holders: set[int]) -> frozenset[int]:
+    """What is called a part of the page's frame."""
+    largest = _largest(root, sizes)
+    named = (id(tag) for tag in root.find_all(_called_frame))
+    return frozenset(key for key in named if key not in holders and sizes[key].text <= largest)
 
 
 def _called_frame(tag: Tag) -> bool:
@@ -143,29 +188,17 @@ def _called_frame(tag: Tag) -> bool:
     return any(len(name) <= _LONGEST_NAME and _FRAME.fullmatch(name.lower()) for name in names)
 
 
-def _link_lists(root: Tag) -> list[Tag]:
-    """Lists that are nearly all links. One pass over the page: lists nest thousands deep, too."""
-    found: list[Tag] = []
-    links = text = linked = inside = 0  # so far: links, characters of text, those of them in links; links open here
-    stack: list[tuple[Tag | NavigableString, tuple[int, int, int] | None]] = [(root, None)]
-    while stack:
-        node, before = stack.pop()
-        if isinstance(node, NavigableString):
-            if type(node) is NavigableString:  # its subclasses are scripts, comments and the like
-                size = len(node.strip())
-                text += size
-                linked += size if inside else 0
-        elif before is None:
-            stack.append((node, (links, text, linked)))
-            stack.extend((child, None) for child in _reversed(node.contents))
-            if node.name == "a":
-                links, inside = links + 1, inside + 1
-        elif node.name == "a":
-            inside -= 1
-        elif node.name in ("ul", "ol") and links - before[0] >= _LINK_LIST:
-            if linked - before[2] >= _LINK_SHARE * (text - before[1]):
-                found.append(node)
-    return found
+def _menus(root: Tag, sizes: Mapping[int, _Size], holders: set[int]) -> list[Tag]:
+    """Lists that are nearly all links, and other blocks that are so and do not hold the page's heading."""
+    largest = _largest(root, sizes)
+
+    def is_menu(tag: Tag) -> bool:
+        links, text, linked = sizes[id(tag)]
+        if links < _LINK_LIST or linked < _LINK_SHARE * text:
+            return False
+        return tag.name in ("ul", "ol") or (id(tag) not in holders and text <= largest)
+
+    return [tag for tag in root.find_all(["ul", "ol", "div", "section", "aside"]) if is_menu(tag)]
 
 
 def _called_menu(tag: Tag) -> bool:

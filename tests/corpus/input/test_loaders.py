@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,48 @@ def test_html_without_main_loses_link_lists_but_not_a_page_of_links() -> None:
     prose = "<p>" + "Words that matter. " * 40 + "</p>"
     assert "link 3" not in extract_html(f"<body><ul>{links}</ul>{prose}</body>".encode()).text
     assert "link 3" in extract_html(f"<body><ul>{links}</ul></body>".encode()).text
+
+
+FRAME = (
+    '<div class="cookie-banner">We value your privacy.</div><div id="sidebar"><p>SIDEBAR</p></div>'
+    '<div class="related-articles"><a href="/1">RELATED</a></div><div class="site-footer">FOOTER</div>'
+)
+
+
+def test_html_loses_what_is_called_frame_and_nothing_that_only_sounds_so() -> None:
+    kept = (
+        '<div class="container right-sidebar"><h1>Ships</h1><section id="related-work"><p>Others did it.</p></section>'
+        '<p class="table-footer">In tons.</p><p id="cookies">Cookies are baked.</p></div>'
+    )
+    text = extract_html(f"<body>{FRAME}{kept}{FRAME}</body>".encode()).text
+    assert text == "# Ships\n\nOthers did it.\n\nIn tons.\n\nCookies are baked."
+
+
+def test_html_that_is_mostly_called_frame_stays_but_not_beside_a_main() -> None:
+    posts = '<div class="recent-posts">' + "<p>A post of the last days.</p>" * 12 + "</div>"
+    assert "A post" in extract_html(f"<body><div>My pages</div>{posts}</body>".encode()).text
+    assert "A post" in extract_html(f"<body>{posts}</body>".encode()).text
+    assert (
+        extract_html(f"<body><main><p>Short.</p></main>{posts}</body>".encode()).text != "Short."
+    )  # too little to trust
+    main = "<main><p>Two sentences are enough. They are the page.</p></main>"
+    assert extract_html(f"<body>{main}{posts}</body>".encode()).text == "Two sentences are enough. They are the page."
+
+
+def test_html_blocks_of_links_go_unless_they_are_the_page_or_hold_its_heading() -> None:
+    links = "".join(f"<a href='/{n}'>link {n}</a> " for n in range(9))
+    prose = "<p>" + "Words that matter. " * 20 + "</p>"
+    assert "link 3" not in extract_html(f"<body><div>{links}</div>{prose}</body>".encode()).text
+    assert "link 3" in extract_html(f"<body><div><h1>Index</h1>{links}</div>{prose}</body>".encode()).text
+    assert "link 3" in extract_html(f"<body><div>{links * 9}</div>{prose}</body>".encode()).text
+    assert "link 3" in extract_html(f"<body><main><div>{links}</div>{prose}</main></body>".encode()).text
+
+
+def test_html_that_nests_lists_and_frames_does_not_take_minutes() -> None:
+    for part in ("<ul><li><a href=/x>link</a>", "<div class=sidebar><a href=/x>link</a>", "<main>words "):
+        started = time.process_time()
+        assert extract_html((part * 5_000 + "the bottom").encode()).text
+        assert time.process_time() - started < 20  # what looks through each of them for each around it takes longer
 
 
 def test_html_words_do_not_grow_together() -> None:
