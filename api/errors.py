@@ -154,9 +154,12 @@ INTERNAL = Problem("api_error", "internal_error", "something broke inside the se
 
 def explain_to_client(error: BaseException) -> tuple[Problem, bool]:
     """The problem as someone may read it who must not learn of paths, and whether the log should have the rest."""
+    from thresher.api.private import for_client
+
     problem = explain(error) or INTERNAL
     if problem.code not in _PRIVATE:
-        return problem, problem is INTERNAL
+        message = for_client(problem.message)
+        return replace(problem, message=message), problem is INTERNAL or message != problem.message
     reason = getattr(error, "strerror", None)
     message = _PRIVATE[problem.code].format(reason=f" ({reason})" if reason else "")
     return replace(problem, message=message), True

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import Header, Request
+from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -43,7 +44,13 @@ EVENT_STREAM: dict[int | str, dict[str, Any]] = {
 
 def frame(told: Told) -> str:
     """One event as it goes over the wire. JSON on one line, ASCII only, so that no line break can stand in it."""
-    return f"event: {told.type}\nid: {told.number}\ndata: {json.dumps(told.data, separators=(',', ':'))}\n\n"
+    data = json.dumps(told.data, separators=(",", ":"), default=_plain)
+    return f"event: {told.type}\nid: {told.number}\ndata: {data}\n\n"
+
+
+def _plain(model: BaseModel) -> Any:
+    """A response in an event, which is made JSON of only where somebody listens."""
+    return model.model_dump(mode="json")
 
 
 def last_event_id(request: Request, after: int | None = None) -> int:

@@ -42,7 +42,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().data_received(data)
         self._pending = 0 if self._advanced else self._pending + len(data)
         self._time()
-        if False and not self.transport.is_closing():
+        if self._pending > LONGEST_HEAD and not self.transport.is_closing():
             if self.cycle is None or self.cycle.response_complete:
                 self.send_400_response(f"The head of a request may have {LONGEST_HEAD} bytes.")
             self.transport.close()
@@ -70,7 +70,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _time(self) -> None:
         """Measure the time while a head is not whole, and only then."""
         if self._in_head and self._patience is None:
-            self._patience = self.loop.call_later(9e9, self.timeout_keep_alive_handler)
+            self._patience = self.loop.call_later(HEAD_S, self.timeout_keep_alive_handler)
         elif not self._in_head and self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import HTMLResponse
 
-from thresher.api.http.cursors import After, Limit, Listing, cursor, read_cursor
 from thresher.api.http.deps import Searcher, Server
+from thresher.api.http.lists import After, Limit, Page, cursor, page_of, read_cursor
 from thresher.api.http.streaming import EVENT_STREAM, LastEventId, event_stream, last_event_id
 from thresher.api.schema import SearchResponse
 from thresher.api.service.searching.store import Row
@@ -55,13 +55,13 @@ class Deleted(BaseModel):
 @router.get("")
 async def list_searches(
     caller: Searcher, server: Server, limit: Limit = 20, after: After = None
-) -> Listing[SearchSummary]:
+) -> Page[SearchSummary]:
     """Your searches, newest first."""
     before = None if after is None else read_cursor(after, float, str)
     rows = server.searches.page(caller, limit=limit + 1, before=before)
     shown, more = rows[:limit], len(rows) > limit
-    following = cursor(shown[-1].created, shown[-1].id) if more else None
-    return Listing(data=[_summary(row) for row in shown], has_more=more, next=following)
+    following = cursor(shown[-1].created, shown[-1].id) if more else ""
+    return page_of([_summary(row) for row in shown], more, following)
 
 
 @router.get("/{search_id}")

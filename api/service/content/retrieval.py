@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from thresher.api.errors import ApiError
+from thresher.api.private import for_client
 from thresher.api.schema import ResultModel, result_model
 from thresher.api.service.searching.asking import collections_of
 from thresher.api.service.searching.bodies import MAX_COLLECTIONS, Filters
@@ -167,7 +168,7 @@ class Retrieval:
             mode=body.mode,
             collections=list(names),
             results=[result_model(item) for item in results],
-            warnings=list(dict.fromkeys(warnings)),
+            warnings=[for_client(each) for each in dict.fromkeys(warnings)],
         )
 
     async def fetch(self, caller: Principal, body: FetchBody) -> FetchResponse:

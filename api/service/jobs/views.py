@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from thresher.api.errors import Problem
+from thresher.api.private import for_client
 from thresher.api.schema import ErrorModel
 from thresher.api.service.jobs.store import ENDED, JobRow
 from thresher.api.service.searching.log import Told
@@ -166,11 +167,14 @@ def error_document(problem: Problem, row: JobRow) -> dict[str, Any]:
 
 
 def _printable(value: Any) -> Any:
-    """The same without what UTF-8 cannot encode: names of files need not be valid Unicode."""
+    """The same without what UTF-8 cannot encode, as names of files may, and without what is the operator's only."""
     if isinstance(value, str):
-        return storable(str(value))
+        return for_client(storable(str(value)))
     if isinstance(value, Mapping):
-        return {storable(str(name)): _printable(item) for name, item in value.items()}
+        return {
+            storable(str(name)): storable(str(item)) if name == "id" else _printable(item)
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_printable(item) for item in value]
     return value

@@ -13,7 +13,10 @@ MAX_EVENTS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One event. Numbers grow by 1 from 1; after a restart of the server they go on from a higher one."""
+    """One event. Numbers grow by 1 from 1; after a restart of the server they go on from a higher one.
+
+    `data` is ready for JSON but for the `response` of a search that has ended, which is a model.
+    """
 
     number: int
     type: str

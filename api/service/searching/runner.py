@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from thresher.api.errors import ApiError, explain_to_client
+from thresher.api.private import for_client
 from thresher.api.schema import SearchResponse, search_response
 from thresher.api.service.searching.queue import FairQueue
 from thresher.api.service.searching.running import failed, unfinished, with_head
@@ -192,19 +193,29 @@ class Runner:
 
         def tell(event: Event) -> None:
             if event.type not in ENDING_EVENTS:  # the last word is ours, with the response
-                running.log.append(str(event.type), dict(event.data))
+                data = dict(event.data)
+                if isinstance(said := data.get("message"), str):
+                    data["message"] = for_client(said)
+                running.log.append(str(event.type), data)
 
         limits = Limits.of(asked.request.deadline_s, running.stop)
         async with AsyncExitStack() as stack:
             engines: dict[str, SearchEngine] = {}
-            try:
-                for name in asked.collections:
-                    opening = stack.enter_async_context(self._registry.use(qualified(asked.tenant, name)))
+            broken: dict[str, Exception] = {}
+            for name in asked.collections:
+                opening = stack.enter_async_context(self._registry.use(qualified(asked.tenant, name)))
+                try:
                     engines[name] = await limits.within(opening)
-            except Stopped as stop:
-                tell(Event(EventType.SEARCH_CREATED, {"search_id": asked.id, "query": asked.request.query}))
-                return _nothing(running, stop.reason)
-            return await self._ask(running, engines, tell, time.monotonic() - started)
+                except Stopped as stop:
+                    tell(Event(EventType.SEARCH_CREATED, {"search_id": asked.id, "query": asked.request.query}))
+                    return _nothing(running, stop.reason)
+                except Exception as error:  # one that cannot be opened must not keep the others from being searched
+                    broken[name] = error
+            if not engines:
+                raise next(iter(broken.values()))
+            result = await self._ask(running, engines, tell, time.monotonic() - started)
+        warnings = [f"collection {name!r} could not be searched: {_explained(e)}" for name, e in broken.items()]
+        return replace(result, warnings=(*warnings, *result.warnings))
 
     async def _ask(
         self, running: Running, engines: dict[str, SearchEngine], tell: Callable[[Event], None], waited_s: float
@@ -213,7 +224,7 @@ class Runner:
         asked, request = running.asked, running.asked.request
         if request.deadline_s is not None:
             request = replace(request, deadline_s=max(0.001, request.deadline_s - waited_s))
-        if len(engines) == 1:
+        if len(asked.collections) == 1:
             [engine] = engines.values()
             return await engine.search(request, on_event=tell, cancel=running.stop, search_id=asked.id)
         return await federated_search(
@@ -222,7 +233,7 @@ class Runner:
             on_event=tell,
             cancel=running.stop,
             search_id=asked.id,
-            explain=lambda error: explain_to_client(error)[0].message,
+            explain=_explained,
         )
 
     async def _end(self, running: Running, result: SearchResult) -> None:
@@ -230,6 +241,8 @@ class Runner:
             result = await asyncio.to_thread(with_trace_saved, result, name_place=False)
         response = search_response(result, include_trace=running.asked.body.include_trace)
         response = with_head(response, running.asked)
+        said = {name: [for_client(each) for each in getattr(response, name)] for name in ("warnings", "notices")}
+        response = response.model_copy(update=said)
         if running.cancelled and response.stop_reason == "cancelled":
             response = response.model_copy(update={"status": "cancelled"})
         self._keep_end(running, response)
@@ -289,7 +302,7 @@ def tell_end(running: Running, response: SearchResponse) -> None:
         "status": response.status,
         "stop_reason": response.stop_reason,
         "sufficient": response.sufficient,
-        "response": response.model_dump(mode="json"),
+        "response": response,
     }
     running.log.append(str(kind), data)
 
@@ -314,6 +327,14 @@ def _nothing(running: Running, reason: StopReason) -> SearchResult:
         usage=Usage(),
         notices=(ENDINGS[reason],),
     )
+
+
+def _explained(error: BaseException) -> str:
+    """What kept a collection from being searched, as a client may read it."""
+    problem, log = explain_to_client(error)
+    if log:
+        logger.error("a collection could not be searched: %s", error, exc_info=error)
+    return problem.message
 
 
 def _too_many(message: str) -> ApiError:

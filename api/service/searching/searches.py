@@ -283,7 +283,7 @@ class Searches:
         return response
 
     def _stored_events(self, row: Row) -> list[Told]:
-        response = self._stored(row).model_dump(mode="json")
+        response = self._stored(row)
         told = self._store.events(row.tenant, row.id)
         return [replace(e, data={**e.data, "response": response}) if e.type in ENDING_EVENTS else e for e in told]
 
