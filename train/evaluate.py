@@ -43,7 +43,7 @@ ANY_QUESTION = "?"
 """Stands in a request that only says how to search."""
 
 OpenPolicy = Callable[[], "AbstractAsyncContextManager[PolicyFactory]"]
-OpenWeb = Callable[[], "AbstractAsyncContextManager[Web]"]
+OpenWeb = Callable[[], "AbstractAsyncContextManager[Web | None]"]
 OnQuery = Callable[[int, int, Task], None]
 """Called before each query with its number from 0, the number of queries, and the task."""
 

@@ -119,6 +119,12 @@ def with_flags(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
     return decorate
 
 
+def with_web_sources(flags: Flags) -> Flags:
+    """Whoever names a provider by flag wants the web searched."""
+    wanted = flags["web_providers"] and flags["sources"] is None
+    return {**flags, "sources": "corpus,web"} if wanted else flags
+
+
 NameArgument = Annotated[str | None, typer.Argument(metavar="[COLLECTION]", help="The same as -c.", show_default=False)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags
+from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags, with_web_sources
 from thresher.api.cli.console import ExitCode, emit, out, plural, table, warn
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ def evaluate(
     """
     from thresher.api.cli.progress import progress_bar
     from thresher.api.policies import open_policy
+    from thresher.api.web import open_web
     from thresher.train.evaluate import compare as run
 
-    chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **flags)
+    chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **with_web_sources(flags))
     choice = chosen.policy_choice()
     guard = _leak_guard(leak_guard, blocked_hosts)
     ways = _ways(chosen, compare, flags["strategy"])
@@ -67,6 +68,7 @@ def evaluate(
             ways,
             policy=chosen.policy,
             open_policy=lambda: open_policy(choice, chosen.model_api_key),
+            open_web=lambda: open_web(chosen.web()),
             leak_guard=guard,
             profile=choice.engine_profile(choice.make(chosen.model_api_key)),
             split=split,

@@ -19,6 +19,7 @@ from thresher.api.cli.common import (
     opener,
     settings,
     with_flags,
+    with_web_sources,
 )
 from thresher.api.cli.console import ExitCode, emit, err, note, one_line, out, warn
 
@@ -69,10 +70,8 @@ def search(
     from thresher.api.operations.searching import SEARCH
     from thresher.api.schema import SearchResponse
 
-    if flags["web_providers"] and flags["sources"] is None:
-        flags["sources"] = "corpus,web"  # whoever names a provider wants the web searched
     limits = {"max_turns": max_turns, "max_tokens": max_tokens, "deadline_s": deadline}
-    chosen = settings(ctx, collection=collection, **flags, **limits)
+    chosen = settings(ctx, collection=collection, **with_web_sources(flags), **limits)
     # What was asked for by flag is named, so that it is refused and not dropped where it cannot be.
     named = {name: flags[name] for name in ("rollouts", "swarm")}
     request = _request(question, chosen, filter, named, batch_edits=batch_edits, trace=trace)

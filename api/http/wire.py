@@ -70,7 +70,15 @@ class BoundedHttp(HttpToolsProtocol):
     def _time(self) -> None:
         """Measure the time while a head is not whole, and only then."""
         if self._in_head and self._patience is None:
-            self._patience = self.loop.call_later(HEAD_S, self.timeout_keep_alive_handler)
+            self._patience = self.loop.call_later(HEAD_S, self._late)
         elif not self._in_head and self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _late(self) -> None:
+        """Hang up, but not amid the answer to the request before."""
+        self._patience = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self._time()

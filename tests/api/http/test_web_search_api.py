@@ -110,6 +110,20 @@ def test_the_command_line_searches_the_web(
     assert len(served.requests) == asked
 
 
+def test_an_evaluation_on_the_web_with_its_leaks(
+    evaluation_set: Path, site: tuple[Site, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, web = site
+    leaking = "<p>Who founded the works that made the engine of the Alma? Edda Brask.</p>"
+    served.pages["/brask-family.html"] = Answer(leaking.encode())
+    monkeypatch.setenv("THRESHER_WEB_ALLOW", web["web_allow"])
+    arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low", "--web", web["web_providers"]]
+    outcome = Outcome(*arguments, "--leak-guard")
+    assert outcome.code == 0, outcome.err
+    assert "1 of 3 web pages leak, on 1 question (question 1)" in outcome.out
+    assert "without leaks" in outcome.out
+
+
 def test_without_a_provider_the_web_is_refused(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY"):
         monkeypatch.delenv(name, raising=False)
