@@ -23,7 +23,7 @@ def for_client(text: str) -> str:
     """
     for path in sorted({str(home().absolute()), str(home().resolve())}, key=len, reverse=True):
         if len(path) > 1:
-            text = re.sub(re.escape(path) + r"(?![\w.-])", HOME, text)
+            text = re.sub(re.escape(path) + r"(?![\w-]|\.\w)", HOME, text)
     return _URL.sub(lambda found: ADDRESS if _is_private(found[0]) else found[0], text)
 
 

@@ -25,6 +25,9 @@ SNIPPET_CHARACTERS = 160
 
 Emit = Callable[[EventType, dict[str, Any]], None]
 
+WAIT_TOLD_S = 0.1
+"""A policy that was asked only just before the deadline has not kept anyone waiting."""
+
 
 class SearchLoop:
     """Runs one search. All state is in the session; what remains here is the order of things."""
@@ -88,8 +91,8 @@ class SearchLoop:
         try:
             return await self.limits.within(self.policy.decide(view))
         except Stopped as stop:
-            if stop.reason is StopReason.DEADLINE:
-                waited = time.perf_counter() - started
+            waited = time.perf_counter() - started
+            if stop.reason is StopReason.DEADLINE and waited >= WAIT_TOLD_S:
                 self.session.warnings.append(
                     f"turn {turn.index}: the policy had not answered for {waited:.1f} s when the deadline came"
                 )

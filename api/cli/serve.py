@@ -19,8 +19,12 @@ def register(app: typer.Typer) -> None:
 def serve(
     ctx: typer.Context,
     flags: Flags,
-    host: Annotated[str | None, typer.Option("--host", help="Address to bind (default: 127.0.0.1).")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to bind (default: 8420); 0: a free one.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Address to bind (default: 127.0.0.1).")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="N", help="Port to bind (default: 8420); 0: a free one.")
+    ] = None,
     collections: Annotated[
         list[str] | None,
         typer.Option("--collection", "-c", metavar="NAME", help="Serve only this one; may be repeated. (default: all)"),

@@ -16,9 +16,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from thresher.api.mcp.calling import Line, call, servers
+from pydantic_core import from_json
+
+from thresher.api.mcp.calling import LONGEST_LINE, Line, call, servers
 from thresher.corpus.paths import collection_path, is_collection
 
 if TYPE_CHECKING:
@@ -111,6 +113,9 @@ class Relay:
         method, asks = message.get("method"), _asks(message)
         async with self._changing:
             self._asked = time.monotonic()
+            if asks and (fault := _fault(line, message)) is not None:
+                await self._answer(message["id"], str(method), f"this message cannot be read: {fault}")
+                return
             try:
                 if method == "initialize":
                     self._handshake.clear()
@@ -152,7 +157,7 @@ class Relay:
         for server in self._servers():
             found = await call(server, self._collections, self._wanted)
             if isinstance(found, Line):
-                what = f"process {found.pid}, which has the collections"
+                what = f"process {found.pid} (which has the collections)"
                 self._on_choice(what, True)
                 return _Upstream(found.reader, found.writer, what)
             self._refused.add(server.pid)
@@ -185,7 +190,7 @@ class Relay:
         try:
             while line := await upstream.reader.readline():
                 message = _parsed(line)
-                if "method" not in message and isinstance(message.get("id"), int | str):
+                if "method" not in message and _is_id(message.get("id")):
                     self._waiting.pop(message["id"], None)
                 self._asked = time.monotonic()
                 await self._write(line)
@@ -196,7 +201,7 @@ class Relay:
             logger.warning("%s has ended; the next call finds another one", upstream.what)
             lost, self._waiting = self._waiting, {}
             for request_id, method in lost.items():
-                await self._answer(request_id, method, f"{upstream.what}, has ended before it answered: call again")
+                await self._answer(request_id, method, f"{upstream.what} has ended before it answered: call again")
             await upstream.close()
 
     async def _leave(self) -> None:
@@ -233,21 +238,38 @@ class Relay:
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 
 
+def _fault(line: bytes, message: dict[str, Any]) -> str | None:
+    """Why the other end could not read a request, which it would drop without an answer; None if it can."""
+    if len(line) >= LONGEST_LINE:
+        return f"it has {len(line):,} bytes, and the limit is {LONGEST_LINE:,}"
+    if message.get("jsonrpc") != "2.0" or not isinstance(message.get("params") or {}, dict):
+        return "it is no request of JSON-RPC 2.0"
+    try:
+        from_json(line)  # stricter than ours: half of a character beyond the basic plane is none
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _asks(message: dict[str, Any]) -> bool:
     """Whether it is a request, which is owed an answer."""
-    return "method" in message and isinstance(message.get("id"), int | str)
+    return "method" in message and _is_id(message.get("id"))
+
+
+def _is_id(value: Any) -> TypeGuard[int | str]:
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _cancelled(message: dict[str, Any]) -> int | str | None:
     """The id of the request that a notification takes back."""
     params = message.get("params")
     request_id = params.get("requestId") if isinstance(params, dict) else None
-    return request_id if isinstance(request_id, int | str) else None
+    return request_id if _is_id(request_id) else None
 
 
 def _there(name: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from thresher.api.errors import ApiError
 from thresher.api.http.doors.asking import Lenient, Options, unsupported
@@ -53,10 +53,8 @@ class ChatOptions(Options):
     )
 
 
-class TextPart(BaseModel):
+class TextPart(Lenient):
     """A part of a message. Only text is read."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
     type: str
     text: str | None = None
@@ -82,9 +80,6 @@ class ChatBody(Lenient):
     """`POST /v1/chat/completions`. Sampling fields and whatever else does not change the answer are ignored."""
 
     model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {

@@ -41,6 +41,7 @@ MAX_DOCUMENTS = 1_000
 MAX_PASSAGES = 2_000
 """Of all documents together: about 20 s of work for the default embedder on two cores."""
 DEFAULT_PASSAGES = 10
+MAX_FIELDS = 100
 AT_ONCE = 2
 WAITING = 16
 METHOD_HEADER = "X-Rerank-Method"
@@ -50,9 +51,6 @@ class RerankBody(Lenient):
     """`POST /v1/rerank` and `/v2/rerank`."""
 
     model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {
@@ -71,7 +69,9 @@ class RerankBody(Lenient):
         min_length=1, max_length=MAX_DOCUMENTS
     )
     top_n: int | None = Field(default=None, ge=1, description="Results at most; left out, all documents.")
-    rank_fields: list[str] | None = Field(default=None, min_length=1, description="Fields that are read, in order.")
+    rank_fields: list[str] | None = Field(
+        default=None, min_length=1, max_length=MAX_FIELDS, description="Fields that are read, in order, each once."
+    )
     return_documents: bool | None = False
     max_chunks_per_doc: int | None = Field(default=None, ge=1, le=MAX_PASSAGES)
     max_tokens_per_doc: int | None = Field(default=None, ge=1)
@@ -225,11 +225,11 @@ def _text(document: str | dict[str, Any], fields: list[str] | None, place: int) 
     """
     if isinstance(document, str):
         return document
-    if fields is None:
-        if "text" in document:
-            return str(document["text"])
-        fields = list(document)
-    held = [(field, document[field]) for field in fields if document.get(field) is not None]
+    if fields is None and "text" in document:
+        return str(document["text"])
+    # Each field once: else a short request could ask for gigabytes.
+    wanted = dict.fromkeys(document if fields is None else fields)
+    held = [(field, document[field]) for field in wanted if document.get(field) is not None]
     if not held:
         message = f"documents.{place}: the object has nothing to read; give it a field 'text', or name its rank_fields"
         raise ApiError(422, "invalid_field", message, param=f"documents.{place}")

@@ -61,9 +61,6 @@ class PerplexityBody(Lenient):
     """`POST /perplexity/search`."""
 
     model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {"query": "Who founded the Brask works?", "max_results": 5},

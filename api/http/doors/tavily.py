@@ -67,9 +67,6 @@ class TavilyBody(Lenient):
     """`POST /tavily/search`."""
 
     model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {"query": "Who founded the Brask works?", "include_answer": True},
@@ -141,9 +138,6 @@ class ExtractBody(Lenient):
     """`POST /tavily/extract`."""
 
     model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        strict=True,
         json_schema_extra={"examples": [{"urls": ["https://example.org/brask", "notes/ferry.md"]}]},
     )
 

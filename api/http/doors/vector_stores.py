@@ -55,9 +55,6 @@ class StoreSearchBody(Lenient):
     """`POST /v1/vector_stores/{vector_store_id}/search`."""
 
     model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {

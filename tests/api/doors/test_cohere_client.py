@@ -72,6 +72,11 @@ def test_objects_are_read_by_their_fields(older: Any) -> None:
     assert [item.index for item in by_note.results] == [0, 1]
     with pytest.raises(cohere.UnprocessableEntityError, match=r"documents\.0: the object has nothing to read"):
         older.rerank(query=FOUNDER, documents=documents, rank_fields=["title"])
+    by_text = older.rerank(query=FOUNDER, documents=documents, rank_fields=["text", "note"])
+    again = older.rerank(query=FOUNDER, documents=documents, rank_fields=["text", "note"] * 50)
+    assert [item.relevance_score for item in again.results] == [item.relevance_score for item in by_text.results]
+    with pytest.raises(cohere.UnprocessableEntityError, match="rank_fields"):
+        older.rerank(query=FOUNDER, documents=documents, rank_fields=["text"] * 101)
 
 
 def test_the_best_passage_of_a_long_text_counts(client: Any) -> None:

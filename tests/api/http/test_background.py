@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from live_support import live_server
 from search_support import QUESTION, Frame, Gate, frames, serving
 
 from thresher.api.service.principal import LOCAL
+from thresher.api.service.searching import searches
 from thresher.api.service.searching.bodies import SearchBody
 from thresher.corpus.collection import Collection
 from thresher.corpus.paths import collection_path
@@ -323,7 +326,27 @@ async def test_a_result_outlives_a_database_that_cannot_be_written(
             connection.execute("DROP TABLE searches")
         gate.opened.set()
         assert (await running.result()).status == "completed"
-    assert "could not be recorded: no such table" in caplog.text
+    assert "cannot be kept yet: no such table" in caplog.text
+
+
+async def test_how_a_search_ended_is_kept_as_soon_as_the_database_can_be_written(
+    harbour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "LOOK_EVERY_S", 0.05)
+    gate = Gate()
+    async with serving(gate.policy) as (http, parts):
+        search_id = (await http.post("/v1/search", json=BACKGROUND)).json()["id"]
+        await gate.came()
+        with closing(sqlite3.connect(parts.database.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # another process is writing, and takes its time
+            gate.opened.set()
+            found = await ended(http, search_id)
+            assert found["status"] == "completed"
+            assert parts.searches.running(LOCAL, search_id) is not None
+            other.execute("ROLLBACK")
+        while parts.searches.running(LOCAL, search_id) is not None:
+            await asyncio.sleep(0.01)
+        assert (await http.get(f"/v1/searches/{search_id}")).json() == found
 
 
 async def test_a_server_that_stops_lets_searches_end_or_leaves_them_to_the_next(

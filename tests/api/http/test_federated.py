@@ -165,6 +165,22 @@ async def test_a_collection_that_cannot_be_searched_is_a_warning() -> None:
     assert "secret" not in str(body)
 
 
+@pytest.mark.parametrize("left", [["harbour"], ["harbour", "copy"]])
+async def test_a_collection_that_cannot_be_opened_is_a_warning(left: list[str], thresher_home: Path) -> None:
+    shutil.copytree(collection_path("harbour"), collection_path("copy"))
+    (collection_path("letters") / "manifest.json").write_text("damaged")
+    (collection_path("letters") / "corpus.db").write_text("damaged")
+    async with serving(taking_all) as (http, _):
+        body = (await http.post("/v1/search", json={**BOTH, "collections": ["letters", *left]})).json()
+        alone = await http.post("/v1/search", json={**BOTH, "collections": ["letters"]})
+    assert body["status"] == "completed"
+    assert {item["collection"] for item in body["results"]} <= set(left)
+    assert body["results"]
+    assert [w for w in body["warnings"] if w.startswith("collection 'letters' could not be searched: ")]
+    assert str(thresher_home) not in str(body)
+    assert code_of(alone) == "collection_damaged"
+
+
 async def test_if_none_can_be_searched_it_is_an_error() -> None:
     def broken(_: Collection) -> ScriptedPolicy:
         raise RuntimeError("secret detail")

@@ -312,6 +312,23 @@ async def test_a_stopped_server_leaves_its_jobs_to_the_next(harbour: str, steps:
     assert [(job["status"], job["attempts"]) for job in jobs] == [("succeeded", 1)] * 2
 
 
+async def test_how_a_job_ended_is_kept_as_soon_as_the_database_can_be_written(
+    harbour: str, steps: Steps, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(job_runner, "LOOK_S", 0.05)
+    async with running() as app, talking(app) as http:
+        job_id = await begin(http)
+        await set_(steps.running)
+        with app.state.parts.database.write() as connection:
+            connection.execute("ALTER TABLE jobs RENAME TO gone")
+        steps.go.set()
+        await asyncio.to_thread(wait_until, lambda: "cannot be kept yet: no such table" in caplog.text, "told")
+        with app.state.parts.database.write() as connection:
+            connection.execute("ALTER TABLE gone RENAME TO jobs")
+        assert (await ended(http, job_id))["status"] == "succeeded"
+    assert steps.begun == ["harbour"]
+
+
 async def test_a_job_that_kills_its_servers_is_given_up(harbour: str, steps: Steps) -> None:
     steps.go.set()
     async with running() as app, talking(app) as http:

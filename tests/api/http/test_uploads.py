@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import stat
 import threading
 from pathlib import Path
@@ -238,6 +239,19 @@ def test_a_client_that_goes_away_leaves_nothing(harbour: str) -> None:
         assert begun.is_set()
         wait_until(lambda: not spooled(), "cleared away")
         assert httpx.get(f"{url}/v1/jobs").json()["data"] == []
+
+
+def test_a_disk_that_is_full_does_not_keep_the_spool(thresher_home: Path) -> None:
+    written = Spool("", "job_full")
+    written.begin("a.txt")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # as little as a full disk takes
+    try:
+        written.write(b"x" * 100)  # held back until the file is closed
+        written.discard()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not written.folder.exists()
 
 
 async def test_a_key_that_comes_twice_reads_the_files_once(harbour: str) -> None:

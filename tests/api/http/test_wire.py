@@ -104,3 +104,17 @@ async def test_a_client_that_does_not_ask_is_hung_up_on(monkeypatch: pytest.Monk
     async with connection() as client:
         client.writer.write(begin)
         assert await asyncio.wait_for(client.reader.read(), 30) == b""
+
+
+async def test_a_late_head_does_not_cut_off_the_answer_before_it() -> None:
+    async with connection() as client:
+        client.writer.write(HEAD + b"Content-Length: 0\r\n\r\n")
+        assert (await client.reader.readuntil(b" bytes")).endswith(b"\r\n0 bytes")
+        protocol = client.protocol
+        protocol.cycle.response_complete = False  # as if it were still being sent
+        protocol.data_received(HEAD)
+        protocol._late()
+        assert not protocol.transport.is_closing()
+        protocol.cycle.response_complete = True
+        protocol._late()
+        assert await asyncio.wait_for(client.reader.read(), 30) == b""

@@ -21,6 +21,7 @@ from mcp_support import QUESTION, ask, fill, refused
 
 from thresher.api import mcp
 from thresher.api.config import Settings
+from thresher.api.mcp.calling import LONGEST_LINE
 from thresher.api.mcp.stdio import Relay
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked
@@ -74,7 +75,10 @@ class Wire:
         await self._told.put(line)
 
     def say(self, message: dict[str, Any]) -> None:
-        self._lines.put_nowait(json.dumps(message).encode() + b"\n")
+        self.say_line(json.dumps(message).encode())
+
+    def say_line(self, line: bytes) -> None:
+        self._lines.put_nowait(line + b"\n")
 
     def hang_up(self) -> None:
         self._lines.put_nowait(b"")
@@ -246,6 +250,36 @@ async def test_when_its_server_ends_the_next_call_goes_on_elsewhere(harbour: str
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b'{"jsonrpc":"2.0","id":"m","method":"tools/call","params":{"name":"search\\ud83d"}}', "hex escape"),
+        (b'{"jsonrpc":"2.0","id":"m","method":"tools/call","params":[1]}', "no request of JSON-RPC 2.0"),
+        (b'{"id":"m","method":"tools/call"}', "no request of JSON-RPC 2.0"),
+        (b'{"jsonrpc":"2.0","id":"m","method":"tools/call","x":"' + b"x" * LONGEST_LINE + b'"}', "16,777,216"),
+    ],
+    ids=["surrogate", "list", "version", "long"],
+)
+async def test_a_request_that_cannot_be_read_is_answered(harbour: str, message: bytes, said: str) -> None:
+    """The other end drops it: the client would wait, and this process keep the collections, for good."""
+    async with relayed() as wire:
+        await wire.shake_hands()
+        wire.say_line(message)
+        reply = await wire.hear()
+        assert reply["id"] == "m"
+        assert reply["result"]["isError"] is True
+        assert said in reply["result"]["content"][0]["text"]
+        assert not (await wire.call("list_collections")).get("isError")
+
+
+async def test_lines_that_are_no_requests_are_passed_over(harbour: str) -> None:
+    async with relayed() as wire:
+        await wire.shake_hands()
+        for line in (b"hello", b"[]", b'{"jsonrpc":"2.0","id":true,"method":"tools/list"}', b"[" * 100_000):
+            wire.say_line(line)
+        assert not (await wire.call("list_collections")).get("isError")
+
+
 async def test_two_clients_share_one_process(harbour: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with stdio(log=log) as first:
