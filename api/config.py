@@ -248,6 +248,7 @@ class Settings(BaseModel):
     web_robots: bool = Field(True, description="respect sites' robots.txt")
     web_record: str | None = Field(None, min_length=1, description="folder that all web traffic is recorded into")
     web_replay: str | None = Field(None, min_length=1, description="recording that takes the place of the web")
+    web_keep: bool = Field(False, description="put pages that a search has read into its collection")
     save_traces: bool = Field(True, description="keep the trajectory of every search")
     host: str = Field("127.0.0.1", min_length=1, description="address that the server binds")
     port: int = Field(8420, ge=0, le=65_535, description="port that the server binds; 0: any free one")
@@ -314,7 +315,9 @@ class Settings(BaseModel):
 
     def web(self) -> WebChoice:
         """How the web is searched, if it is."""
-        return WebChoice(self.web_providers, self.web_allow, self.web_robots, self.web_record, self.web_replay)
+        return WebChoice(
+            self.web_providers, self.web_allow, self.web_robots, self.web_record, self.web_replay, self.web_keep
+        )
 
     def prices(self) -> Prices:
         """What the model costs, as far as it is set."""

@@ -24,6 +24,7 @@ class WebChoice:
         robots: whether sites' robots.txt is respected.
         record: a folder that all web traffic is recorded into.
         replay: a recording that takes the place of the web; nothing is sent anywhere.
+        keep: put pages that a search has read into the collection that it searched.
     """
 
     providers: tuple[str, ...] = ()
@@ -31,6 +32,7 @@ class WebChoice:
     robots: bool = True
     record: str | None = None
     replay: str | None = None
+    keep: bool = False
 
     @property
     def configured(self) -> bool:

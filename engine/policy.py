@@ -47,6 +47,7 @@ class Fetched:
     Attributes:
         url: as it was asked for; `final`: where the page is, after redirects; "" if none came.
         outcome: `read`, or why not (see `thresher.corpus.web.pages.Why`).
+        hops: other addresses that were asked on the way, where it redirects.
         digest: of the text that was read, so that a replay can tell whether it was the same; "" for none.
     """
 
@@ -54,6 +55,7 @@ class Fetched:
     final: str
     outcome: str
     digest: str = ""
+    hops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

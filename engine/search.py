@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,8 @@ from thresher.context import TokenCounter
 from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.collection import Collection
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
+from thresher.corpus.web.keeping import keep_pages
+from thresher.corpus.web.reading import ReadPage
 from thresher.corpus.web.web import Web
 from thresher.engine.agent import Agent, PolicyFactory, Surroundings
 from thresher.engine.answering import Answerer, answered, answerer_for
@@ -32,6 +35,8 @@ from thresher.engine.tools.retrieval import CORPUS_TOOLS
 from thresher.engine.tools.web import WebScope, web_tools
 
 __all__ = ["PolicyFactory", "SearchEngine", "ToolFactory"]
+
+logger = logging.getLogger(__name__)
 
 ToolFactory = Callable[[CorpusScope], tuple[Tool, ...]]
 """Makes the tools of a search."""
@@ -63,6 +68,7 @@ class SearchEngine:
         answerer: writes answers in place of the policy's own model, or of the extracts of the builtin policy.
         tools: makes the tools; a policy is told of no others, but for those of the web.
         web: what requests with the source `web` search; whoever made it closes it.
+        keep_pages: put pages that a search has read into the collection, where the next one finds them.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class SearchEngine:
         answerer: Answerer | None = None,
         tools: ToolFactory = corpus_tools,
         web: Web | None = None,
+        keep_pages: bool = False,
     ) -> None:
         self.collection = collection
         self.ranking = ranking
@@ -87,6 +94,7 @@ class SearchEngine:
         self._answerer = answerer
         self._tools = tools
         self._web = web
+        self._keep_pages = keep_pages
         self._make_policy = _factory(policy)
         self._make_subagent_policy = self._make_policy if subagent_policy is None else _factory(subagent_policy)
 
@@ -122,9 +130,15 @@ class SearchEngine:
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
         try:
             result = await self._run(own_id, request, scope, web, limits, emit)
+            if web is not None and self._keep_pages:
+                result = await self._kept(result, web.pages)
         except Exception as error:
             emit(EventType.SEARCH_FAILED, {"status": "failed", "message": str(error)})
             raise
+        finally:
+            asked = frozenset[str]() if web is None else web.close()
+        if result.trajectory is not None and (untold := sorted(asked - result.trajectory.fetched)):
+            result = replace(result, warnings=(*result.warnings, f"it ended while these were read: {' '.join(untold)}"))
         tell_result(result, emit)
         return result
 
@@ -231,6 +245,17 @@ class SearchEngine:
             return self._answerer
         agentic = request.effort is not Effort.MINIMAL
         return answerer_for(self._make_policy(self.collection) if agentic else None, self.collection)
+
+    async def _kept(self, result: SearchResult, pages: Sequence[ReadPage]) -> SearchResult:
+        """The result, once the pages that were read are in the collection; what hinders that costs no result."""
+        try:
+            report = await asyncio.to_thread(keep_pages, self.collection, pages)
+        except Exception as error:
+            logger.exception("pages could not be kept")
+            warning = f"the pages that were read could not be kept: {type(error).__name__}: {error}"
+            return replace(result, warnings=(*result.warnings, warning))
+        refused = tuple(f"{refusal.id} was not kept: {refusal.reason}" for refusal in report.refused)
+        return replace(result, notices=(*result.notices, *refused))
 
     def _web_scope(self, request: SearchRequest) -> WebScope | None:
         """The web as this search sees it; None if it is not to look there."""

@@ -53,6 +53,7 @@ class FetchRecord(_Record):
     final: str
     outcome: str
     digest: str = ""
+    hops: tuple[str, ...] = ()
 
 
 class ObservationRecord(_Record):

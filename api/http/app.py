@@ -93,6 +93,7 @@ def create_app(
         model_key=settings.model_api_key,
         watch=Watch(metrics, tracing),
         web=(web := settings.web().make()),
+        keep_pages=settings.web_keep,
     )
     metrics.gauge("thresher_collections_open", "Open collections.", (), lambda: {(): len(registry.opened())})
     control = ControlSocket(registry)

@@ -86,6 +86,7 @@ class Registry:
         model_key: SecretStr | None = None,
         watch: Watch | None = None,
         web: Web | None = None,
+        keep_pages: bool = False,
     ) -> None:
         """`only` limits the server to these collections; empty: all of them. `watch` is told of each search.
 
@@ -99,6 +100,7 @@ class Registry:
         self._ranking = ranking
         self._watch = watch
         self._web = web
+        self._keep_pages = keep_pages
         self._slots: dict[str, _Slot] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -348,7 +350,14 @@ class Registry:
         self._changed.notify_all()
 
     def _engine(self, collection: Collection) -> SearchEngine:
-        engine = WatchedEngine(collection, self._policy, profile=self._profile, ranking=self._ranking, web=self._web)
+        engine = WatchedEngine(
+            collection,
+            self._policy,
+            profile=self._profile,
+            ranking=self._ranking,
+            web=self._web,
+            keep_pages=self._keep_pages,
+        )
         engine.watch = self._watch
         return engine
 

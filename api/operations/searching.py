@@ -64,7 +64,14 @@ def run_search(searching: Searching, request: SearchRequest, reporter: Reporter,
 
         async with open_policy(searching.policy, searching.key) as policy, open_web(searching.web) as web:
             profile = searching.policy.engine_profile(policy)
-            engine = SearchEngine(searching.collection, policy, profile=profile, ranking=searching.ranking, web=web)
+            engine = SearchEngine(
+                searching.collection,
+                policy,
+                profile=profile,
+                ranking=searching.ranking,
+                web=web,
+                keep_pages=searching.web.keep,
+            )
             with reporter.when_cancelled(stop):
                 return await engine.search(request, on_event=tell, cancel=cancel)
 

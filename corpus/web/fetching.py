@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from email.message import Message
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import metadata
 from urllib.parse import urljoin, urlsplit
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -29,6 +30,8 @@ _GONE = frozenset({404, 410})
 _BUSY = frozenset({429, 503})
 _LONGEST_VALIDATOR = 1_000
 _CACHED_BYTES = 64 * 1024 * 1024
+_CACHED_OVERHEAD = 4_096
+"""Bytes that a page takes in the cache beside its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,16 @@ class WebFetcher:
             "Accept-Encoding": ACCEPTED,
         }
         transport = GuardedTransport(self._guard, resolve=resolve, connections=self._limits.parallel)
-        self._client = httpx.AsyncClient(headers=headers, transport=transport, follow_redirects=False, trust_env=False)
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # nobody is to be known again
+            transport=transport,
+            follow_redirects=False,
+            trust_env=False,
+        )
         self._robots = Robots(self._robots_txt) if robots else None
         self._all = asyncio.Semaphore(self._limits.parallel)
-        self._hosts: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self._limits.per_host))
+        self._hosts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._next: dict[str, float] = {}
         self._cache: OrderedDict[str, tuple[float, WebPage]] = OrderedDict()
 
@@ -105,11 +114,16 @@ class WebFetcher:
         if kept is not None and self._clock() - kept[0] <= limits.fresh_s:
             self._cache.move_to_end(asked)
             return kept[1]
+        hops = [asked]
         try:
             async with asyncio.timeout(limits.deadline_s):
-                page = await self._follow(asked, None if kept is None else kept[1])
+                page = await self._follow(hops, None if kept is None else kept[1])
         except TimeoutError as error:
-            raise FetchFailed(asked, Why.TIMEOUT, f"no complete answer within {limits.deadline_s:g} s") from error
+            reason = f"no complete answer within {limits.deadline_s:g} s"
+            raise FetchFailed(asked, Why.TIMEOUT, reason, hops=tuple(hops)) from error
+        except FetchFailed as failed:
+            failed.hops = tuple(hops)
+            raise
         self._keep(asked, page)
         return page
 
@@ -117,8 +131,9 @@ class WebFetcher:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _follow(self, asked: str, kept: WebPage | None) -> WebPage:
-        address, hops = asked, [asked]
+    async def _follow(self, hops: list[str], kept: WebPage | None) -> WebPage:
+        """The page at the first of `hops`, to which each address is added that redirects lead to."""
+        asked = address = hops[0]
         for _ in range(self._limits.redirects + 1):
             answer = await self._ask(address, kept)
             if isinstance(answer, WebPage):
@@ -143,21 +158,30 @@ class WebFetcher:
             delay = rules.delay_s
             if delay > self._limits.longest_delay_s:
                 raise FetchFailed(address, Why.ROBOTS, f"its robots.txt asks for {delay:g} s between two requests")
-        async with AsyncExitStack() as slots:
-            host = urlsplit(address).netloc
-            await slots.enter_async_context(self._all)
-            await slots.enter_async_context(self._hosts[host])
+        host = urlsplit(address).netloc
+        slots = self._hosts.setdefault(host, asyncio.Semaphore(self._limits.per_host))
+        async with slots:
             await self._pace(host, delay)
-            known = kept.validators if kept is not None and kept.url == address else Validators()
-            return await self._request(address, known, kept)
+            # Only now: those who wait for a slow site keep nobody from others.
+            async with self._all:
+                known = kept.validators if kept is not None and kept.url == address else Validators()
+                return await self._request(address, known, kept)
 
     async def _pace(self, host: str, delay: float) -> None:
         """Wait until a site wants its next request."""
         now = self._clock()
+        for site in [site for site, at in self._next.items() if at <= now]:
+            del self._next[site]
         at = max(now, self._next.get(host, 0.0))
-        self._next[host] = at + delay
+        if delay > 0:
+            self._next[host] = at + delay
         if at > now:
-            await asyncio.sleep(at - now)
+            try:
+                await asyncio.sleep(at - now)
+            except asyncio.CancelledError:
+                if self._next.get(host) == at + delay:  # nobody has queued behind: the turn is free again
+                    self._next[host] = at
+                raise
 
     async def _request(self, address: str, known: Validators, kept: WebPage | None) -> WebPage | str:
         headers = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
@@ -166,7 +190,6 @@ class WebFetcher:
         timeout = httpx.Timeout(limits.deadline_s, connect=limits.connect_s)
         try:
             async with self._client.stream("GET", address, headers=headers, timeout=timeout) as response:
-                self._client.cookies.clear()  # nobody is to be known again
                 status, location = response.status_code, response.headers.get("location")
                 if status in _REDIRECTS and location:
                     return str(location)
@@ -211,24 +234,26 @@ class WebFetcher:
         """A robots.txt: b"" if the site says that there is none, None if it cannot be told."""
         address = url
         try:
-            for _ in range(self._limits.redirects + 1):
-                answer = await self._request(address, Validators(), None)
-                if isinstance(answer, WebPage):
-                    return answer.data or b"\n"
-                address = self._guard.check_url(urljoin(address, answer))
+            # Half of what a page may take: a site that keeps this waiting is known for it before the page is given up.
+            async with asyncio.timeout(self._limits.deadline_s / 2):
+                for _ in range(self._limits.redirects + 1):
+                    answer = await self._request(address, Validators(), None)
+                    if isinstance(answer, WebPage):
+                        return answer.data or b"\n"
+                    address = self._guard.check_url(urljoin(address, answer))
         except FetchFailed as failed:
             # "Unavailable" (4xx) means that all may be read, "unreachable" (5xx, no answer) that nothing may.
             return b"" if failed.why is Why.GONE or failed.reason.startswith("HTTP 4") else None
-        except (Blocked, ValueError):
+        except (Blocked, ValueError, TimeoutError):
             return None
         return b""
 
     def _keep(self, asked: str, page: WebPage) -> None:
         self._cache[asked] = (self._clock(), page)
         self._cache.move_to_end(asked)
-        size = sum(len(page.data) for _, page in self._cache.values())
+        size = sum(len(page.data) + _CACHED_OVERHEAD for _, page in self._cache.values())
         while size > _CACHED_BYTES and len(self._cache) > 1:
-            size -= len(self._cache.popitem(last=False)[1][1].data)
+            size -= len(self._cache.popitem(last=False)[1][1].data) + _CACHED_OVERHEAD
 
 
 def user_agent() -> str:

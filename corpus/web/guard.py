@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.ingestion.web.addresses import InvalidAddress, canonical
 
+LONGEST = 2_048
+"""Characters of a URL. Each passage of a page is shown with its address, out of the same budget."""
+
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -120,6 +123,8 @@ class Guard:
             Blocked: its host or port is not one of the public web.
         """
         url = canonical(text)
+        if len(url) > LONGEST:
+            raise InvalidAddress(f"{url[:100]}… is longer than the {LONGEST:,} characters that an address may have")
         parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".")
         if not host or any(ord(character) < 33 or character in '\\%<>"^`{|}' for character in host):

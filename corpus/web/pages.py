@@ -51,12 +51,13 @@ class Why(StrEnum):
 
 
 class FetchFailed(CorpusError):
-    """A page was not fetched. `why` says what kind of failure that is."""
+    """A page was not fetched. `why` says what kind of failure that is, `hops` which addresses were asked, in order."""
 
     code = "fetch_failed"
 
-    def __init__(self, url: str, why: Why, reason: str) -> None:
+    def __init__(self, url: str, why: Why, reason: str, *, hops: tuple[str, ...] = ()) -> None:
         super().__init__(f"{url}: {reason}")
         self.url = url
         self.why = why
         self.reason = reason
+        self.hops = hops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import urljoin
@@ -25,6 +26,10 @@ from thresher.corpus.web.pages import FetchFailed, WebPage, Why
 LONGEST_TEXT = 400_000
 """Characters of a page that are read; what follows is left out, and that is told."""
 MOST_LINKS = 300
+PARSE_S = 10.0
+"""How long a page is parsed: a search waits for it, and whoever wrote it may want it to wait."""
+_LINKED_BYTES = 256 * 1024
+"""Bytes of a page that are looked through for links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class ReadPage:
         url: where it is; the id of the document that it is.
         spans: its passages; offsets are characters of `text`.
         links: addresses that it links to, each once, in order.
+        hops: as `WebPage` has them.
         cut: whether the page is longer than what is read.
     """
 
@@ -45,6 +51,7 @@ class ReadPage:
     spans: tuple[Span, ...]
     links: tuple[str, ...] = ()
     cut: bool = False
+    hops: tuple[str, ...] = ()
 
 
 def read_page(page: WebPage, chunk: Chunker, parser: ParserProcess | None = None) -> ReadPage:
@@ -58,8 +65,9 @@ def read_page(page: WebPage, chunk: Chunker, parser: ParserProcess | None = None
     kind = format_of(PurePath(name))
     try:
         data = body(as_file, kind)
-        read = load_bytes(data, name, source_id=page.url, uri=page.url, parser=parser)
-        documents = [document for document in read if isinstance(document, Document) and not is_blank(document.text)]
+        with nullcontext(parser) if parser is not None else ParserProcess(time_s=PARSE_S) as process:
+            read = load_bytes(data, name, source_id=page.url, uri=page.url, parser=process)
+            documents = [part for part in read if isinstance(part, Document) and not is_blank(part.text)]
     except CorpusError as error:
         raise FetchFailed(page.url, Why.NOT_TEXT, str(error)) from error
     if not documents:
@@ -77,13 +85,14 @@ def read_page(page: WebPage, chunk: Chunker, parser: ParserProcess | None = None
         spans=tuple(chunk(text)),
         links=tuple(dict.fromkeys(_links(page))) if is_html else (),
         cut=cut,
+        hops=page.hops,
     )
 
 
 def _links(page: WebPage) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bs4 warns of markup that looks like something else
-        soup = BeautifulSoup(page.data, "lxml", parse_only=SoupStrainer("a", href=True))
+        soup = BeautifulSoup(page.data[:_LINKED_BYTES], "lxml", parse_only=SoupStrainer("a", href=True))
     for tag in soup.find_all("a", limit=MOST_LINKS):
         written = str(tag.get("href") or "").strip()
         if written and not written.startswith("#"):

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from protego import Protego
 
@@ -49,7 +50,7 @@ class Robots:
         self._read = read
         self._clock = clock
         self._known: OrderedDict[str, Rules] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def rules(self, url: str) -> Rules:
         """The rules of the site that a page belongs to."""
@@ -61,8 +62,7 @@ class Robots:
                 known = self._known[site] = await self._ask(site)
             self._known.move_to_end(site)
             while len(self._known) > _MOST_SITES:
-                old, _ = self._known.popitem(last=False)
-                self._locks.pop(old, None)
+                self._known.popitem(last=False)
         return known
 
     async def _ask(self, site: str) -> Rules:

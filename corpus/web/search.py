@@ -20,9 +20,10 @@ _LONGEST_WAIT_S = 5.0
 _REST_S = 30.0
 """How long a provider that has failed in a way that may pass is asked last."""
 
-_NOTHING = frozenset({"undefined", "null", "none", "nan", "nil", "n/a", "[object object]", "{}", "[]"})
+_NOTHING = frozenset({"undefined", "null", "none", "nan", "nil", "n/a", "object object"})
 """What programs write where they mean to write a question and have none."""
-_WORD = re.compile(r"\w")
+_AROUND = re.compile(r"^[\W_]+|[\W_]+$")
+"""Quotes, brackets and whatever else may stand around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,10 @@ def checked_query(query: str) -> str:
     Raises:
         InvalidQuery: it is empty, or what a program writes that has none ("undefined").
     """
-    asked = " ".join(query.replace("\0", " ").split())
-    if not asked or asked.strip("\"'`").casefold() in _NOTHING or not _WORD.search(asked):
+    whole = query.encode("utf-8", "replace").decode()  # half a character, which no request can carry, is a "?"
+    asked = " ".join(whole.replace("\0", " ").split())
+    words = _AROUND.sub("", asked).casefold()
+    if not words or words in _NOTHING:
         raise InvalidQuery(f"{query[:100]!r} is no question: give words to search the web for")
     return asked
 

@@ -80,7 +80,7 @@ class Recorder:
                 row: dict[str, Any] = {"page": {**asdict(page), "data": digest}}
                 await asyncio.to_thread(_write_whole, self._folder / BODIES / digest, page.data)
             except FetchFailed as failure:
-                row = {"failed": {"why": str(failure.why), "reason": failure.reason}}
+                row = {"failed": {"why": str(failure.why), "reason": failure.reason, "hops": failure.hops}}
             await asyncio.to_thread(self._write, key, row)
         return await asyncio.to_thread(_page, self._folder, url, self._known[key])
 
@@ -181,7 +181,8 @@ def _results(row: dict[str, Any]) -> WebResults:
 
 def _page(folder: Path, url: str, row: dict[str, Any]) -> WebPage:
     if "failed" in row:
-        raise FetchFailed(url, Why(row["failed"]["why"]), row["failed"]["reason"])
+        failed = row["failed"]
+        raise FetchFailed(url, Why(failed["why"]), failed["reason"], hops=tuple(failed.get("hops", ())))
     fields = row["page"]
     body = folder / BODIES / str(fields["data"])
     try:

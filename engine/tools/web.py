@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from thresher.corpus.web.web import Web
 from thresher.engine.policy import Fetched, Outcome
 from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult
 from thresher.engine.tools.retrieval import Words
+
+logger = logging.getLogger(__name__)
 
 RESULTS = 8
 """Results of a provider that a search looks at."""
@@ -72,6 +75,12 @@ class WebScope:
     known: set[str] = field(default_factory=set)
     _pages: dict[str, asyncio.Task[ReadPage]] = field(default_factory=dict)
 
+    @property
+    def pages(self) -> list[ReadPage]:
+        """The pages that were read so far."""
+        done = [task for task in self._pages.values() if task.done() and not task.cancelled()]
+        return [task.result() for task in done if task.exception() is None]
+
     def learn(self, text: str) -> None:
         """Addresses in what the user wrote may be fetched."""
         self._name([match.rstrip(").,;:!?]") for match in _URL.findall(text)])
@@ -86,13 +95,26 @@ class WebScope:
             # Shielded: whoever else waits for the same page must not lose it with one who gives up.
             page = await asyncio.shield(task)
         except FetchFailed as failure:
-            return failure, Fetched(url, "", str(failure.why))
+            return failure, Fetched(url, "", str(failure.why), hops=failure.hops[1:])
         self._name(page.links)
-        return page, Fetched(url, page.url, "read", _digest(page.text))
+        return page, Fetched(url, page.url, "read", _digest(page.text), page.hops[1:-1])
+
+    def close(self) -> frozenset[str]:
+        """Give up what is still being read. Returns all addresses that were asked for."""
+        for task in self._pages.values():
+            task.cancel()
+        return frozenset(self._pages)
 
     async def _read(self, url: str) -> ReadPage:
         page = await self.web.fetch(url)
-        return await asyncio.to_thread(read_page, page, self.chunk, self.parser)
+        try:
+            return await asyncio.to_thread(read_page, page, self.chunk, self.parser)
+        except FetchFailed as failure:
+            failure.hops = page.hops
+            raise
+        except Exception as error:  # one stranger's page must not end the search; it is logged and reported
+            logger.exception("reading %s broke", url)
+            raise FetchFailed(url, Why.NOT_TEXT, f"reading it broke ({type(error).__name__})", hops=page.hops) from error
 
     def _name(self, urls: Iterable[str]) -> None:
         for url in urls:
@@ -260,9 +282,7 @@ def _failed(message: str) -> ToolResult:
     return ToolResult(Outcome.FAILED, f"{shown} (this does not mean that nothing exists).", warnings=(message,))
 
 
-def _with(
-    result: ToolResult, query: str, fetched: tuple[Fetched, ...], warnings: tuple[str, ...] = ()
-) -> ToolResult:
+def _with(result: ToolResult, query: str, fetched: tuple[Fetched, ...], warnings: tuple[str, ...] = ()) -> ToolResult:
     warnings = (*result.warnings, *warnings)
     return ToolResult(result.outcome, result.message, query=query, warnings=warnings, fetched=fetched)
 

@@ -39,5 +39,9 @@ def canonical(text: str) -> str:
     netloc = f"[{host}]" if ":" in host else host
     if port is not None and port != _PORTS[parts.scheme.lower()]:
         netloc += f":{port}"
-    path = quote(parts.path, safe=_KEPT) or "/"
-    return urlunsplit((parts.scheme.lower(), netloc, path, quote(parts.query, safe=_KEPT), ""))
+    try:
+        path, query = quote(parts.path, safe=_KEPT) or "/", quote(parts.query, safe=_KEPT)
+        netloc.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidAddress(f"{text!r} is not a URL: it has half a character in it") from error
+    return urlunsplit((parts.scheme.lower(), netloc, path, query, ""))

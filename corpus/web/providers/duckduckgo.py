@@ -56,15 +56,19 @@ class DuckDuckGo:
 
         try:
             found = self._package.DDGS(timeout=TIMEOUT_S).text(query, max_results=limit, backend=self._backend)
+            hits = [hit(result["href"], result.get("title"), result.get("body")) for result in found or ()]
         except RatelimitException as error:
             raise CouldNotSearch(self.name, Trouble.RATE_LIMITED, "it was asked too often") from error
         except TimeoutException as error:
             raise CouldNotSearch(self.name, Trouble.TIMEOUT, "it did not answer in time") from error
+        except (LookupError, TypeError, AttributeError) as error:
+            what = f"its answer is not of the known shape ({type(error).__name__})"
+            raise CouldNotSearch(self.name, Trouble.UNREADABLE, what) from error
         except DDGSException as error:
             raise CouldNotSearch(self.name, Trouble.UNAVAILABLE, str(error)[:200]) from error
         except Exception as error:
             what = f"{type(error).__name__}: {error}"[:200]
             raise CouldNotSearch(self.name, Trouble.UNAVAILABLE, f"it cannot be reached ({what})") from error
-        if not found:
+        if not hits:
             raise CouldNotSearch(self.name, Trouble.UNAVAILABLE, "it gave neither results nor a reason")
-        return [hit(result["href"], result.get("title"), result.get("body")) for result in found]
+        return hits

@@ -84,7 +84,7 @@ class HttpProvider:
             hits = self._api.read(answer)
         except Unread as error:
             raise self._trouble(Trouble.UNAVAILABLE, str(error)) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise self._trouble(
                 Trouble.UNREADABLE, f"its answer is not of the known shape ({type(error).__name__})"
             ) from error
@@ -145,14 +145,17 @@ def hit(url: Any, title: Any, snippet: Any = "", published: Any = "") -> WebHit:
 
 def plain(value: Any) -> str:
     """Text without tags and entities, on one line; empty for what is no text."""
-    return " ".join(unescape(_TAG.sub("", value)).split()) if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    whole = value.encode("utf-8", "replace").decode()  # JSON can spell halves of characters
+    return " ".join(unescape(_TAG.sub("", whole)).split())
 
 
 def _words(content: bytes) -> str:
     """What a refusal says, in the shapes that providers use."""
     try:
         value = json.loads(content[:20_000])
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     for name in ("error", "detail", "message"):
         found = value.get(name) if isinstance(value, dict) else None

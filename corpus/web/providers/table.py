@@ -47,6 +47,8 @@ def load_provider(spec: str, environ: Mapping[str, str] | None = None) -> Provid
         key = next((env[variable].strip() for variable in variables if env.get(variable, "").strip()), "")
         if not key:
             raise UnknownProvider(f"{name} needs a key: set {' or '.join(variables)}")
+        if not key.isascii() or not key.isprintable() or " " in key:  # no header can carry it, and errors would show it
+            raise UnknownProvider(f"the key in {' or '.join(variables)} has characters that no key has")
         return HttpProvider(make(key), key=key)
     if name == "searxng":
         url = rest or next((env[variable] for variable in SEARXNG_NAMES if env.get(variable)), "")

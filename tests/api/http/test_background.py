@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from face_support import wait_until
 from keyed_support import bearer, code_of, keyed, make_key, settle
 from live_support import live_server
 from search_support import QUESTION, Frame, Gate, frames, serving
@@ -344,8 +345,7 @@ async def test_how_a_search_ended_is_kept_as_soon_as_the_database_can_be_written
             assert found["status"] == "completed"
             assert parts.searches.running(LOCAL, search_id) is not None
             other.execute("ROLLBACK")
-        while parts.searches.running(LOCAL, search_id) is not None:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: parts.searches.running(LOCAL, search_id) is None, "kept")
         assert (await http.get(f"/v1/searches/{search_id}")).json() == found
 
 

@@ -63,6 +63,16 @@ async def test_a_search_of_corpus_and_web_over_http(harbour: str, site: tuple[Si
         assert (again.status_code, again.json()["error"]["param"]) == (422, "sources")
 
 
+async def test_pages_that_were_read_may_be_kept(harbour: str, site: tuple[Site, dict[str, str]]) -> None:
+    served, web = site
+    async with serving(policy=None, **settings_of(**web, web_keep="true")) as (http, _):
+        body = {"query": QUESTION, "sources": ["web"]}
+        assert (await http.post("/v1/search", json=body)).json()["results"]
+        again = (await http.post("/v1/search", json={"query": QUESTION, "sources": ["corpus"]})).json()
+        kept = next(item for item in again["results"] if "Vinterhavn" in item["text"])
+        assert (kept["source"], kept["document_id"]) == ("corpus", served.url("/brask-family.html"))
+
+
 async def test_several_collections_share_one_web(
     harbour: str, harbour_template: Path, site: tuple[Site, dict[str, str]]
 ) -> None:
