@@ -57,7 +57,7 @@ class Display:
         summary = Summary(
             tool=call.name,
             outcome=result.outcome,
-            message=result.message,
+            message=self._disarm(result.message),
             found=len(result.found),
             shown=len(chosen),
             cut=cut,

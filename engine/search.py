@@ -13,6 +13,7 @@ from typing import Any
 from thresher.context import TokenCounter
 from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.collection import Collection
+from thresher.corpus.errors import CorpusError
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.corpus.web.keeping import keep_pages
 from thresher.corpus.web.reading import ReadPage
@@ -115,7 +116,8 @@ class SearchEngine:
             InvalidFilter: `filters` does not follow the grammar.
             InvalidRequest: the question alone fills the context.
             InvalidRequest: the web is to be searched, and there is none here.
-            CorpusError: at effort `minimal`, when the one search fails.
+            CorpusError: at effort `minimal`, when the one search fails. With the corpus beside it, a web that cannot
+                be searched is a warning.
         """
         own_id = search_id or new_search_id()
 
@@ -184,12 +186,21 @@ class SearchEngine:
         def look_up() -> tuple[Found, ...]:
             return scope.search(request.query, limit=request.max_results, warn=warnings.append)
 
+        async def look_into(web: WebScope) -> tuple[Found, ...]:
+            try:
+                return await web.first_passages(request.query, warn=warnings.append)
+            except CorpusError as error:
+                if Source.CORPUS not in request.sources:
+                    raise
+                warnings.append(f"the web could not be searched: {error}")
+                return ()
+
         async def search() -> tuple[RankedEvidence, ...]:
             asked: list[Awaitable[tuple[Found, ...]]] = []
             if Source.CORPUS in request.sources:
                 asked.append(asyncio.to_thread(look_up))
             if web is not None:
-                asked.append(web.first_passages(request.query, warn=warnings.append))
+                asked.append(look_into(web))
             found = [item for items in await asyncio.gather(*asked) for item in items]
             # Both score by reciprocal rank fusion; sorting is stable, so the corpus goes first where they are equal.
             best = sorted(found, key=lambda item: -item.score)[: request.max_results]

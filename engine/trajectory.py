@@ -141,6 +141,12 @@ class Trajectory(_Record):
     subagents: tuple[Trajectory, ...] = ()
 
     @property
+    def fetched(self) -> frozenset[str]:
+        """Addresses of the web that its calls asked for, those of its sub-agents included."""
+        records = (fetch for turn in self.turns for observation in turn.observations for fetch in observation.fetched)
+        return frozenset(record.url for record in records).union(*(part.fetched for part in self.subagents))
+
+    @property
     def pruned(self) -> tuple[str, ...]:
         """Evidence ids that were shown and are no longer in the context at the end."""
         live = set(self.live)

@@ -247,7 +247,10 @@ def _answered(task: Task, url: str, question: str, pages: Iterable[str]) -> Leak
 
 
 def _stretches(passages: Iterable[Evidence | RankedEvidence]) -> list[str]:
-    """The texts of a page's passages; those that follow each other in one, since a question may lie across the cut."""
+    """The texts of a page's passages, its title before each; those that follow each other are one, since a question
+    may lie across the cut."""
+    passages = list(passages)
+    title = next((item.title for item in passages if item.title), "")
     ordered = sorted({(item.start, item.end, item.text) for item in passages})
     texts = [text for _, _, text in ordered[:1]]
     for (_, end, _), (start, _, text) in pairwise(ordered):
@@ -255,4 +258,4 @@ def _stretches(passages: Iterable[Evidence | RankedEvidence]) -> list[str]:
             texts[-1] += text
         else:
             texts.append(text)
-    return texts
+    return [f"{title}\n{text}" for text in texts]

@@ -18,7 +18,8 @@ def is_address(text: str) -> bool:
 
 
 def canonical(text: str) -> str:
-    """The one form of a URL: scheme and host in lower case, no default port, no fragment, an explicit path.
+    """The one form of a URL: scheme and host in lower case, no default port, no fragment, an explicit path without
+    dot segments, which is what is really asked for.
 
     Raises:
         InvalidAddress: no http(s) URL with a host, or it carries a password, which would end up in the collection.
@@ -40,8 +41,21 @@ def canonical(text: str) -> str:
     if port is not None and port != _PORTS[parts.scheme.lower()]:
         netloc += f":{port}"
     try:
-        path, query = quote(parts.path, safe=_KEPT) or "/", quote(parts.query, safe=_KEPT)
+        path, query = _resolved(quote(parts.path, safe=_KEPT)) or "/", quote(parts.query, safe=_KEPT)
         netloc.encode()
     except UnicodeEncodeError as error:
         raise InvalidAddress(f"{text!r} is not a URL: it has half a character in it") from error
     return urlunsplit((parts.scheme.lower(), netloc, path, query, ""))
+
+
+def _resolved(path: str) -> str:
+    """A path without `.` and `..` (RFC 3986, 5.2.4), however the dots are written."""
+    kept: list[str] = []
+    dots = ""
+    for part in path.split("/"):
+        dots = part.lower().replace("%2e", ".")
+        if dots == ".." and len(kept) > 1:
+            kept.pop()
+        elif dots not in (".", ".."):
+            kept.append(part)
+    return "/".join([*kept, ""] if dots in (".", "..") else kept)

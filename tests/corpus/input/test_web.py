@@ -348,6 +348,10 @@ def test_a_run_that_is_stopped_ends_soon(collection: Collection, site: Site) -> 
 def test_addresses_have_one_form() -> None:
     assert canonical("HTTPS://Example.ORG:443/a b?q=é#top") == "https://example.org/a%20b?q=%C3%A9"
     assert canonical("http://example.org") == "http://example.org/"
+    assert canonical("http://example.org/x/../a/./%2E%2e/b/.") == "http://example.org/b/"
+    assert canonical("http://example.org/../..?a=/../b") == "http://example.org/?a=/../b"
+    with pytest.raises(InvalidAddress, match="half a character"):
+        canonical("http://example.org/\ud800")
     assert canonical("http://example.org/a%20b") == "http://example.org/a%20b"
     assert canonical("http://[::1]:8080/x") == "http://[::1]:8080/x"
     for bad in ("ftp://example.org/", "http://", "https:///path", "http://user:secret@example.org/", "http://a b/"):

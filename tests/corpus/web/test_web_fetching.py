@@ -206,3 +206,77 @@ async def test_nothing_is_told_of_who_asks(site: Site, fetcher: WebFetcher, monk
     assert "Cookie" not in headers
     assert headers["User-Agent"].startswith("thresher/")
     assert "Referer" not in headers
+
+
+async def test_a_slow_site_keeps_nobody_from_another(site: Site) -> None:
+    site.pages["/robots.txt"] = Answer(b"User-agent: *\nCrawl-delay: 5", headers=TEXT)
+    with serve_site() as other:
+        fetcher = WebFetcher(Guard.allowing(["127.0.0.1"]), FetchLimits(parallel=2))
+        slow = [asyncio.create_task(fetcher.fetch(site.html(f"/{name}", name))) for name in "abc"]
+        while not site.statuses("/a"):
+            await asyncio.sleep(0.01)
+        assert b"words" in (await asyncio.wait_for(fetcher.fetch(other.html("/x", "words")), 2)).data
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        await fetcher.aclose()
+
+
+async def test_who_gives_up_waiting_for_a_site_gives_its_turn_back(site: Site) -> None:
+    site.pages["/robots.txt"] = Answer(b"User-agent: *\nCrawl-delay: 1", headers=TEXT)
+    fetcher = fetcher_of(site)
+    await fetcher.fetch(site.html("/a", "words"))
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fetcher.fetch(site.html("/b", "words")), 0.05)
+    await asyncio.wait_for(fetcher.fetch(site.url("/b")), 2)
+    await fetcher.aclose()
+
+
+async def test_robots_that_drip_are_known_for_it(site: Site) -> None:
+    site.pages["/robots.txt"] = Answer(b"User-agent: *\nDisallow:\n" * 100, headers=TEXT, drip_s=0.05)
+    fetcher = fetcher_of(site, deadline_s=1)
+    failed = await asyncio.gather(*(failure(fetcher, site.html(f"/{name}", name)) for name in "abc"))
+    assert [failed.why for failed in failed] == [Why.ROBOTS] * 3
+    assert (await asyncio.wait_for(failure(fetcher, site.url("/a")), 0.2)).why is Why.ROBOTS
+    await fetcher.aclose()
+
+
+@pytest.mark.parametrize("path", ["/open/../private/x", "/open/%2e%2E/private/x", "/./private/x"])
+async def test_no_spelling_of_a_path_leads_around_robots(site: Site, fetcher: WebFetcher, path: str) -> None:
+    site.pages["/robots.txt"] = Answer(b"User-agent: *\nDisallow: /private", headers=TEXT)
+    site.pages["/way"] = Answer(status=302, headers={"Location": path})
+    for way in (path, "/way"):
+        assert (await failure(fetcher, site.url(way))).why is Why.ROBOTS
+    assert [asked for asked, _, _ in site.requests] == ["/robots.txt", "/way"]
+
+
+async def test_a_redirect_to_nowhere_leaves_no_cookie(site: Site, fetcher: WebFetcher) -> None:
+    site.pages["/a"] = Answer(status=302, headers={"Set-Cookie": "id=1; Path=/", "Location": "http://[bad"})
+    site.pages["/b"] = Answer(b"x", headers=TEXT)
+    assert (await failure(fetcher, site.url("/a"))).why is Why.REFUSED
+    await fetcher.fetch(site.url("/b"))
+    assert "Cookie" not in next(headers for path, headers, _ in site.requests if path == "/b")
+
+
+async def test_an_endless_address_is_not_followed(site: Site, fetcher: WebFetcher) -> None:
+    site.pages["/a"] = Answer(status=302, headers={"Location": "/" + "x" * 3_000})
+    for path in ("/a", "/" + "x" * 3_000):
+        assert (await failure(fetcher, site.url(path))).why is Why.REFUSED
+    assert [path for path, _, _ in site.requests] == ["/robots.txt", "/a"]
+
+
+async def test_empty_pages_do_not_fill_the_cache(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thresher.corpus.web.fetching._CACHED_BYTES", 10_000)
+    fetcher = fetcher_of(site)
+    for path in ("/a", "/b", "/c", "/c", "/a"):
+        site.pages[path] = Answer(b"", headers=TEXT)
+        await fetcher.fetch(site.url(path))
+    assert [len(site.statuses(path)) for path in ("/a", "/b", "/c")] == [2, 1, 1]
+    await fetcher.aclose()
+
+
+async def test_a_failure_names_the_addresses_on_the_way(site: Site, fetcher: WebFetcher) -> None:
+    site.pages["/a"] = Answer(status=302, headers={"Location": "/b"})
+    site.pages["/b"] = Answer(status=302, headers={"Location": "/c"})
+    assert (await failure(fetcher, site.url("/a"))).hops == tuple(site.url(path) for path in ("/a", "/b", "/c"))

@@ -179,6 +179,8 @@ async def test_a_provider_is_asked_and_read(engine: Engine, name: str) -> None:
         (302, b"", Trouble.REFUSED),
         (200, b"<html>captcha", Trouble.UNREADABLE),
         (200, {}, Trouble.UNREADABLE),
+        (200, b"[" * 100_000, Trouble.UNREADABLE),
+        (400, b"[" * 20_000, Trouble.REFUSED),
         (200, [], Trouble.UNREADABLE),
         (200, {"results": [{"no": "url"}], "organic": [{}], "web": {"results": [{}]}, "data": {}}, Trouble.UNREADABLE),
     ],
@@ -218,7 +220,9 @@ async def test_addresses_that_are_none_are_left_out(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["", "   ", "undefined", " NULL ", '"undefined"', "None", "[object Object]", "?!", "\0", "{}"]
+    "query",
+    ["", "   ", "undefined", " NULL ", '"undefined"', "None", "[object Object]", "?!", "\0", "{}"]
+    + ["undefined?", "(null)", "“null”", "None.", "<undefined>", "[null]", "\u200bnull", "N/A!", "\ud83d", "__"],
 )
 async def test_no_question_is_never_sent(engine: Engine, query: str) -> None:
     engine.answer = {"results": []}
@@ -388,11 +392,13 @@ def test_specs(spec: str, environ: dict[str, str], name: str) -> None:
         ("json:http://x", "{query}"),
         ("bing", ", ".join(NAMES)),
         ("local", "local"),
+        ("tavily", "characters that no key has"),
     ],
 )
 def test_a_spec_that_lacks_something_says_what(spec: str, says: str) -> None:
     with pytest.raises(UnknownProvider) as error:
-        load_provider(spec, {})
+        load_provider(spec, {"TAVILY_API_KEY": "“secret”"})
+    assert "secret" not in str(error.value)
     assert says in str(error.value)
 
 
@@ -409,3 +415,20 @@ async def test_duckduckgo_without_a_network_could_not_search(monkeypatch: pytest
     monkeypatch.setattr(ddgs, "DDGS", Nothing)
     with pytest.raises(CouldNotSearch, match="No results found"):
         await load_provider("duckduckgo", {}).search("who", 5)
+    for strange in ([{"no": "href"}], [None], 5):
+        monkeypatch.setattr(Nothing, "text", lambda self, query, answer=strange, **kwargs: answer)
+        with pytest.raises(CouldNotSearch, match="not of the known shape"):
+            await load_provider("duckduckgo", {}).search("who", 5)
+
+
+async def test_a_list_that_ends_too_early_is_no_answer(engine: Engine) -> None:
+    engine.answer = {"pages": []}
+    with pytest.raises(CouldNotSearch, match="not of the known shape"):
+        await engine.stands_for(apis.generic("http://x.example/?q={query}", results="pages.0")).search("who", 5)
+
+
+async def test_halves_of_characters_break_nothing(engine: Engine) -> None:
+    engine.answer = {"results": [{"url": "https://a.example/\ud800"}, {"url": HIT.url, "title": "A \ud800 B"}]}
+    found = await WebSearch([engine.stands_for(apis.tavily(SECRET))]).search("who \ud83d", 5)
+    assert [(hit.url, hit.title) for hit in found.hits] == [(HIT.url, "A ? B")]
+    assert found.query == "who ?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -216,3 +217,12 @@ async def test_a_tape_that_was_cut_goes_on_and_one_that_was_changed_does_not(
     with pytest.raises(UnusableTape, match="no recording"):
         Player(tmp_path / "nowhere")
     assert json.loads(whole)["page"]["validators"]["etag"]
+
+
+def test_a_page_that_cannot_be_parsed_in_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thresher.corpus.web.reading.PARSE_S", 1.0)
+    started = time.monotonic()
+    with pytest.raises(FetchFailed, match="longer than 1 s") as failed:
+        read(b"<div>" * 1_600_000)
+    assert failed.value.why is Why.NOT_TEXT
+    assert time.monotonic() - started < 8
