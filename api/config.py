@@ -11,21 +11,16 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PlainValidator,
-    SecretStr,
     TypeAdapter,
     ValidationError,
 )
@@ -33,13 +28,27 @@ from pydantic import (
 from thresher.api.errors import ConfigError
 from thresher.api.policies import PolicyChoice
 from thresher.api.tracing.cost import Prices
+from thresher.api.values import (
+    AUTO,
+    ApiKey,
+    ChromaSpec,
+    ChunkerSpec,
+    CollectionName,
+    Fusion,
+    Listed,
+    LogLevel,
+    ModelUrl,
+    NearDuplicates,
+    PolicySpec,
+    Price,
+    ProfileName,
+    Sources,
+)
 from thresher.api.web import WebChoice
-from thresher.corpus.backends import CHILD, IN_PROCESS, load_backends
-from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
-from thresher.corpus.errors import CorpusError
-from thresher.corpus.paths import collection_path, home
+from thresher.corpus.backends import CHILD, IN_PROCESS
+from thresher.corpus.chunker import CHUNKER_VERSION
+from thresher.corpus.paths import home
 from thresher.corpus.retrieval.ranking import MAX_DEPTH, MIN_DEPTH, RRF, Ranking, load_ranking
-from thresher.engine.errors import EngineError
 from thresher.engine.requests import (
     MAX_CONTEXT_TOKENS,
     MAX_ROLLOUTS,
@@ -49,11 +58,6 @@ from thresher.engine.requests import (
     Source,
     Strategy,
 )
-
-T = TypeVar("T")
-
-AUTO = "auto"
-"""The setting `chroma` that leaves the choice to the face: see `Settings.chroma_spec`."""
 
 PREFIX = "THRESHER_"
 OTHER_VARIABLES = frozenset(
@@ -77,110 +81,6 @@ FALLBACKS = {"model_url": "OPENAI_BASE_URL", "model_api_key": "OPENAI_API_KEY"}
 _SECRETS = frozenset({"api_key", "model_api_key"})
 _FLAGS = {"deadline_s": "--deadline"}
 """Flags that are not called like their setting."""
-
-
-def _collection_name(name: str) -> str:
-    try:
-        collection_path(name)
-    except CorpusError as error:
-        raise ValueError(str(error)) from error
-    return name
-
-
-def _api_key(key: SecretStr) -> SecretStr:
-    """The key without white space around it, which no HTTP header can carry. A blank one would open every door."""
-    stripped = key.get_secret_value().strip()
-    if not stripped:
-        raise ValueError("the key is blank; it must have at least 1 character that is no white space, or be left out")
-    return SecretStr(stripped)
-
-
-def _model_url(url: str) -> str:
-    """A server's base URL. One with a password in it is refused: URLs are shown, and end up in logs."""
-    from thresher.engine.policies.model.settings import checked_url
-
-    parts = urlsplit(url.strip())
-    if "@" in parts.netloc:
-        raise ValueError("a user name or password does not belong into the URL; set THRESHER_MODEL_API_KEY instead")
-    return _accepted(lambda: checked_url(url))
-
-
-def _policy(spec: str) -> str:
-    place = spec.partition("@")[2]
-    if "://" in place:
-        _model_url(place)
-    return spec
-
-
-def _chroma(spec: str) -> str:
-    if spec != AUTO:
-        _accepted(lambda: load_backends(spec))
-    return spec
-
-
-def _chunker(spec: str) -> str:
-    return _accepted(lambda: load_chunker(spec)).version
-
-
-def _fusion(fusion: str) -> str:
-    _accepted(lambda: Ranking(fusion))
-    return fusion
-
-
-def _near_duplicates(value: Any) -> bool | float:
-    """Off, on with the measured threshold, or on with a threshold of one's own."""
-    if isinstance(value, bool):
-        return value
-    if value in _SWITCH:
-        return _SWITCH[value]
-    try:
-        share = float(value)
-        _accepted(lambda: Ranking(near_duplicates=share))
-    except (TypeError, ValueError):
-        raise ValueError("must be on, off, or a share of a passage above 0 and up to 1") from None
-    return share
-
-
-def _accepted(make: Callable[[], T]) -> T:
-    """What `make` returns; what the corpus or the engine refuses becomes a ValueError."""
-    try:
-        return make()
-    except (CorpusError, EngineError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _listed(value: Any) -> tuple[str, ...]:
-    """A list of strings, or one string with commas between them."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError("must be text, with commas between several")
-    return tuple(stripped for part in parts if (stripped := part.strip()))
-
-
-def _sources(value: Any) -> tuple[Source, ...]:
-    try:
-        found = tuple(Source(name) for name in _listed(value))
-    except ValueError as error:
-        raise ValueError("must be corpus, web, or corpus,web") from error
-    if not found or len(set(found)) != len(found):
-        raise ValueError("must be corpus, web, or corpus,web")
-    return found
-
-
-_SWITCH = {"on": True, "off": False}
-CollectionName = Annotated[str, AfterValidator(_collection_name)]
-ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
-ModelUrl = Annotated[str, AfterValidator(_model_url)]
-PolicySpec = Annotated[str, Field(min_length=1), AfterValidator(_policy)]
-Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-ProfileName = Literal["thresher", "context1"]
-ChromaSpec = Annotated[str, AfterValidator(_chroma)]
-ChunkerSpec = Annotated[str, AfterValidator(_chunker)]
-Fusion = Annotated[str, AfterValidator(_fusion)]
-LogLevel = Literal["debug", "info", "warning", "error"]
-Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Sources = Annotated[tuple[Source, ...], BeforeValidator(_sources)]
-NearDuplicates = Annotated[bool | float, PlainValidator(_near_duplicates)]
 
 
 _REQUEST = {

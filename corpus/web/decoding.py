@@ -18,7 +18,7 @@ async def decoded(parts: AsyncIterator[bytes], encoding: str, limit: int) -> byt
     """The body, at most `limit` bytes of it.
 
     Raises:
-        TooLong: it is longer; no more than `limit` and one step of it was held.
+        TooLong: it is longer, or what came for it is; no more than `limit` and one step of it was held.
         ValueError: the encoding is not one that was asked for, or the body does not keep to it.
     """
     name = encoding.strip().lower()
@@ -29,8 +29,11 @@ async def decoded(parts: AsyncIterator[bytes], encoding: str, limit: int) -> byt
     else:
         raise ValueError(f"the body is encoded as {encoding[:40]!r}, which was not asked for")
     blocks: list[bytes] = []
-    size = 0
+    came = size = 0
     async for part in parts:
+        came += len(part)
+        if came > limit:  # bodies can go on for ever and come to nothing
+            raise TooLong
         for block in (part,) if undo is None else undo.feed(part):
             size += len(block)
             if size > limit:
@@ -57,14 +60,18 @@ class _Inflate:
         """What comes out, in steps. Raises `ValueError` where it is not compressed so."""
         blocks: list[bytes] = []
         try:
-            while data and not self._engine.eof:
+            while data:
+                if self._engine.eof:  # a gzip file may be several in a row; anything else behind it is padding
+                    if not data.startswith(b"\x1f"):
+                        break
+                    self._engine = zlib.decompressobj(32 + zlib.MAX_WBITS)
                 block = self._engine.decompress(data, _STEP)
                 self._begun = True
                 if block:
                     blocks.append(block)
                     if len(blocks) > 64:  # 16 MB out of one part of a body: nothing that is read here
                         raise TooLong
-                data = self._engine.unconsumed_tail
+                data = self._engine.unconsumed_tail or self._engine.unused_data
         except zlib.error as error:
             if self._begun:
                 raise ValueError(f"the compressed body is broken: {error}") from error

@@ -114,7 +114,9 @@ class WebScope:
             raise
         except Exception as error:  # one stranger's page must not end the search; it is logged and reported
             logger.exception("reading %s broke", url)
-            raise FetchFailed(url, Why.NOT_TEXT, f"reading it broke ({type(error).__name__})", hops=page.hops) from error
+            raise FetchFailed(
+                url, Why.NOT_TEXT, f"reading it broke ({type(error).__name__})", hops=page.hops
+            ) from error
 
     def _name(self, urls: Iterable[str]) -> None:
         for url in urls:

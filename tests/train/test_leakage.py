@@ -186,6 +186,13 @@ def test_a_question_that_lies_across_two_passages() -> None:
     assert not LeakGuard().examine(MIDDLE, apart)[0].found
 
 
+def test_a_page_that_is_called_by_the_question_leaks() -> None:
+    asked = replace(passage("a", "It was Edda Brask, in 1874.", "https://a.example/"), title=SHORT.question)
+    other = replace(passage("b", "It was Edda Brask, in 1874.", "https://b.example/"), title="The Brask works")
+    leaks, _ = LeakGuard().examine(SHORT, found(asked, other))
+    assert [(leak.url, leak.reason) for leak in leaks.found] == [("https://a.example/", Reason.ANSWERED)]
+
+
 def test_without_leaks_the_very_result_comes_back() -> None:
     result = found(passage("c", "Port Ellin had a yard.", "https://c.example/"), answer="Port Ellin")
     leaks, kept = LeakGuard().examine(MIDDLE, result)

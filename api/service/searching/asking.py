@@ -32,8 +32,8 @@ def request_of(body: SearchBody, settings: Settings) -> SearchRequest:
         raise ApiError(422, "invalid_field", message, param="deadline_s")
     if body.filters is not None:
         parse_filter(body.filters)
-    given = {name: getattr(body, name) for name in REQUEST_FIELDS}
-    request = settings.search_request(body.query, sources=sources, **given)
+    given = {**{name: getattr(body, name) for name in REQUEST_FIELDS}, "sources": sources}
+    request = settings.search_request(body.query, **given)
     return replace(request, deadline_s=min(request.deadline_s or longest, longest))
 
 

@@ -133,5 +133,6 @@ REQUEST_FIELDS = (
     "swarm",
     "max_critical_steps",
     "include_answer",
+    "sources",
 )
 """Fields of the body that are fields of the engine's request too."""

@@ -312,7 +312,7 @@ class Searches:
             for row in self._store.adopt(self._instance.id, self._instance.alive, self._serves):
                 self._take_over(row)
             await asyncio.to_thread(self._store.prune)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:  # one row that cannot be read must not keep the server down
             logger.error("what other servers have left cannot be taken over: %s", error)
 
     def _serves(self, row: Row) -> bool:

@@ -80,13 +80,15 @@ async def test_what_gives_no_page(site: Site, fetcher: WebFetcher, answer: Answe
     assert (failed.why, says in str(failed)) == (why, True), failed
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate", "padded gzip", "twice gzip"])
 async def test_compression(site: Site, fetcher: WebFetcher, encoding: str) -> None:
     body = b"text " * 1_000
     raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     packed = {
         "gzip": gzip.compress(body),
         "deflate": zlib.compress(body),
+        "padded gzip": gzip.compress(body) + b"\0" * 9,
+        "twice gzip": gzip.compress(body[:2_000]) + gzip.compress(body[2_000:]),
         "raw deflate": raw.compress(body) + raw.flush(),
     }[encoding]
     site.pages["/z"] = Answer(packed, headers={**TEXT, "Content-Encoding": encoding.split()[-1]})
@@ -98,6 +100,13 @@ async def test_a_small_answer_does_not_become_a_large_one(site: Site, fetcher: W
     assert len(bomb) < 250_000
     site.pages["/bomb"] = Answer(bomb, headers={**TEXT, "Content-Encoding": "gzip"})
     assert (await failure(fetcher, site.url("/bomb"))).why is Why.TOO_LARGE
+
+
+async def test_a_body_that_goes_on_and_comes_to_nothing_is_left(site: Site, fetcher: WebFetcher) -> None:
+    nothing = gzip.compress(b"")[:10] + b"\0\0\0\xff\xff" * 30_000  # empty blocks, of which none is the last
+    site.pages["/nothing"] = Answer(nothing, headers={**TEXT, "Content-Encoding": "gzip", "Connection": "close"})
+    fetched = await failure(fetcher, site.url("/nothing"))
+    assert fetched.why is Why.TOO_LARGE
 
 
 async def test_a_server_that_drips_is_left(site: Site) -> None:
