@@ -52,7 +52,7 @@ def decode(data: bytes, declared: str | None = None) -> str:
     if declared:
         try:
             return _checked(data.decode(_wider(codecs.lookup(declared).name)))
-        except (LookupError, UnicodeDecodeError):
+        except (LookupError, ValueError):  # a name of no encoding, or not that of these bytes
             pass
     patched = data.decode("utf-8", "surrogateescape")
     stray = len(_STRAY.findall(patched))

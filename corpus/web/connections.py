@@ -6,6 +6,8 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpcore
 import httpx
@@ -16,9 +18,14 @@ Resolve = Callable[[str, int], Awaitable[list[IP]]]
 """The addresses that a host stands for, in order of preference. Raises `OSError` where it stands for none."""
 
 
+_LOOKUPS = ThreadPoolExecutor(32, thread_name_prefix="thresher-resolve")
+"""Threads of their own: a name server that keeps them waiting keeps no other work of the process waiting."""
+
+
 async def resolve(host: str, port: int) -> list[IP]:
     """As the system resolves it, which also reads every spelling of an address (`127.1`, `0x7f000001`)."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
 
 

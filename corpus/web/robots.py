@@ -69,5 +69,6 @@ class Robots:
         body = await self._read(f"{site}/robots.txt")
         if body is None:  # RFC 9309, 2.3.1.4: what cannot be asked is to be taken for a no
             return Rules(None, closed=True, until=self._clock() + UNREACHABLE_S)
-        parsed = Protego.parse(body[:LARGEST].decode("utf-8", "replace")) if body else None
+        text = body[:LARGEST].decode("utf-8", "replace")
+        parsed = await asyncio.to_thread(Protego.parse, text) if body else None
         return Rules(parsed, closed=False, until=self._clock() + LIFETIME_S)

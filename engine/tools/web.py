@@ -12,6 +12,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -42,6 +43,8 @@ PAGES_READ = 5
 """How many of them it reads; the others are named, and can be fetched."""
 SHOWN = 10
 LINKS_NAMED = 4
+_READERS = ThreadPoolExecutor(8, thread_name_prefix="thresher-pages")
+"""Threads of their own, each with a parser: pages that take long to read keep no other work of the process waiting."""
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 _TITLE = 120
 
@@ -108,7 +111,8 @@ class WebScope:
     async def _read(self, url: str) -> ReadPage:
         page = await self.web.fetch(url)
         try:
-            return await asyncio.to_thread(read_page, page, self.chunk, self.parser)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(_READERS, read_page, page, self.chunk, self.parser)
         except FetchFailed as failure:
             failure.hops = page.hops
             raise

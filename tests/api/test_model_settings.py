@@ -19,9 +19,9 @@ from pydantic import SecretStr
 from thresher.api.config import Settings, load_settings
 from thresher.api.errors import ConfigError
 from thresher.api.http import create_app
-from thresher.api.http.models import REQUEST_FIELDS, SearchBody
 from thresher.api.operations.searching import SearchOperationRequest
 from thresher.api.policies import PolicyChoice, open_policy
+from thresher.api.service.searching.bodies import REQUEST_FIELDS, SearchBody
 from thresher.engine.errors import InvalidRequest
 from thresher.engine.requests import Effort, SearchRequest, Strategy
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from conversations import Watched
 from web_server import Answer, Site, serve_site
 
+from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
 from thresher.corpus.collection import Collection
 from thresher.corpus.web.fetching import FetchLimits, WebFetcher
 from thresher.corpus.web.guard import Guard
@@ -30,6 +32,7 @@ from thresher.engine.profiles import load_profile
 from thresher.engine.requests import Source
 from thresher.engine.search import SearchEngine
 from thresher.engine.tokenizers import default_counter
+from thresher.engine.tools.web import WebScope
 from thresher.engine.trajectory import Trajectory, replay
 
 BOTH = (Source.CORPUS, Source.WEB)
@@ -247,6 +250,30 @@ async def test_a_search_that_ends_leaves_nothing_running_and_names_what_it_was_r
     assert any(" ".join(urls) in warning for warning in result.warnings)
     await asyncio.sleep(0.05)
     assert asyncio.all_tasks() <= before
+
+
+async def test_pages_that_take_long_to_read_keep_no_other_threads_waiting(
+    harbour: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def slow(page: WebPage, *more: Any) -> ReadPage:
+        go_on.wait(20)
+        raise FetchFailed(page.url, Why.NOT_TEXT, "slow")
+
+    class Many(Listing):
+        async def fetch(self, url: str) -> WebPage:
+            return WebPage(url, url, b"words", "text/plain", "", 0.0)
+
+    monkeypatch.setattr("thresher.engine.tools.web.read_page", slow)
+    scope = WebScope(Many([]), harbour, load_chunker(CHUNKER_VERSION))
+    reads = [asyncio.create_task(scope.read(f"https://a.example/{number}")) for number in range(40)]
+    await asyncio.sleep(0.1)
+    try:
+        await asyncio.wait_for(asyncio.to_thread(int), 5)
+    finally:
+        go_on.set()
+    assert len(await asyncio.gather(*reads)) == 40
 
 
 async def test_a_page_that_breaks_its_reader_ends_no_search(

@@ -127,6 +127,7 @@ def test_an_evaluation_on_the_web_with_its_leaks(
     leaking = "<p>Who founded the works that made the engine of the Alma? Edda Brask.</p>"
     served.pages["/brask-family.html"] = Answer(leaking.encode())
     monkeypatch.setenv("THRESHER_WEB_ALLOW", web["web_allow"])
+    monkeypatch.setenv("COLUMNS", "200")  # so that no word of the table is wrapped
     arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low", "--web", web["web_providers"]]
     outcome = Outcome(*arguments, "--leak-guard")
     assert outcome.code == 0, outcome.err

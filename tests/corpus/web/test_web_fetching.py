@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 import zlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from web_server import Answer, Site, serve_site
 
+from thresher.corpus.web.connections import resolve
 from thresher.corpus.web.fetching import FetchLimits, WebFetcher
 from thresher.corpus.web.guard import Guard
 from thresher.corpus.web.pages import FetchFailed, Why
@@ -222,8 +224,7 @@ async def test_a_slow_site_keeps_nobody_from_another(site: Site) -> None:
     with serve_site() as other:
         fetcher = WebFetcher(Guard.allowing(["127.0.0.1"]), FetchLimits(parallel=2))
         slow = [asyncio.create_task(fetcher.fetch(site.html(f"/{name}", name))) for name in "abc"]
-        while not site.statuses("/a"):
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
         assert b"words" in (await asyncio.wait_for(fetcher.fetch(other.html("/x", "words")), 2)).data
         for task in slow:
             task.cancel()
@@ -289,3 +290,20 @@ async def test_a_failure_names_the_addresses_on_the_way(site: Site, fetcher: Web
     site.pages["/a"] = Answer(status=302, headers={"Location": "/b"})
     site.pages["/b"] = Answer(status=302, headers={"Location": "/c"})
     assert (await failure(fetcher, site.url("/a"))).hops == tuple(site.url(path) for path in ("/a", "/b", "/c"))
+
+
+async def test_names_that_do_not_resolve_keep_no_other_threads_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def silent(*arguments: object, **more: object) -> list[object]:
+        go_on.wait(20)
+        raise OSError("no answer")
+
+    monkeypatch.setattr("thresher.corpus.web.connections.socket.getaddrinfo", silent)
+    lookups = [asyncio.create_task(resolve(f"host{number}.example", 80)) for number in range(40)]
+    await asyncio.sleep(0)
+    try:
+        await asyncio.wait_for(asyncio.to_thread(int), 5)
+    finally:
+        go_on.set()
+    assert all(isinstance(ended, OSError) for ended in await asyncio.gather(*lookups, return_exceptions=True))

@@ -221,8 +221,10 @@ async def test_addresses_that_are_none_are_left_out(engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["", "   ", "undefined", " NULL ", '"undefined"', "None", "[object Object]", "?!", "\0", "{}"]
-    + ["undefined?", "(null)", "“null”", "None.", "<undefined>", "[null]", "\u200bnull", "N/A!", "\ud83d", "__"],
+    [
+        *["", "   ", "undefined", " NULL ", '"undefined"', "None", "[object Object]", "?!", "\0", "{}"],
+        *["undefined?", "(null)", "“null”", "None.", "<undefined>", "[null]", "\u200bnull", "N/A!", "\ud83d", "__"],
+    ],
 )
 async def test_no_question_is_never_sent(engine: Engine, query: str) -> None:
     engine.answer = {"results": []}

@@ -219,6 +219,11 @@ async def test_a_tape_that_was_cut_goes_on_and_one_that_was_changed_does_not(
     assert json.loads(whole)["page"]["validators"]["etag"]
 
 
+@pytest.mark.parametrize("charset", ["undefined", "a\0b", "base64", '"'])
+def test_a_charset_that_is_none_is_guessed(charset: str) -> None:
+    assert read("<p>café words</p>".encode("latin-1"), charset=charset).text.strip() == "café words"
+
+
 def test_a_page_that_cannot_be_parsed_in_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thresher.corpus.web.reading.PARSE_S", 1.0)
     started = time.monotonic()
