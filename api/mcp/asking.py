@@ -63,6 +63,7 @@ def _body(call: Call, given: Question, deadline_s: float | None) -> SearchBody:
             "query": given.question,
             "collections": call.collections(given.collections),
             "effort": given.effort,
+            "sources": given.sources,
             "max_results": given.max_results,
             "deadline_s": deadline_s,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -70,6 +70,10 @@ class Question(Arguments):
         ),
     ] = None
     max_results: MaxResults = None
+    sources: Annotated[
+        list[Literal["corpus", "web"]] | None,
+        Field(description="Where to look, where the server can search the web too. Left out, the server's default."),
+    ] = None
 
 
 class AgenticSearchArguments(Question):

@@ -52,6 +52,9 @@ class Options(BaseModel):
         max_length=MAX_COLLECTIONS,
         description="Collections to search; left out, the server's default one.",
     )
+    sources: list[Literal["corpus", "web"]] | None = Field(
+        default=None, description="Where to look, as in `POST /v1/search`; left out, the server's own setting."
+    )
     filters: dict[str, Any] | None = Field(default=None, description="Metadata filter, as in `POST /v1/search`.")
     effort: Annotated[Effort, Field(strict=False)] | None = Field(
         default=None, description="How hard to search; left out, as the door says."

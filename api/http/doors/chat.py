@@ -8,8 +8,8 @@ What a request means:
   server's settings do.
 - `messages`: the last user message is the question. Messages before it are searched for with it if `thresher.context`
   says so; the account in the answer says which messages were not used. Parts that are no text are refused.
-- `thresher`: an object with `collections`, `filters`, `effort`, `deadline_s`, `max_results`, `context`, `progress`
-  (OpenAI's Python client: `extra_body={"thresher": {…}}`). Unknown fields in it are errors.
+- `thresher`: an object with `collections`, `sources`, `filters`, `effort`, `deadline_s`, `max_results`, `context`,
+  `progress` (OpenAI's Python client: `extra_body={"thresher": {…}}`). Unknown fields in it are errors.
 - Ignored, since they change nothing: `temperature`, `top_p`, `max_tokens`, `seed`, `stop`, penalties, `user`, `store`,
   `metadata`, `tools` with `tool_choice` `auto` or `none`, and every field that is not known.
 - Refused with 422: `n` above 1, `tool_choice` or `function_call` that insist on a call, `response_format` other than
@@ -165,6 +165,7 @@ def _search(body: ChatBody, server: Parts) -> tuple[SearchBody, tuple[str, ...]]
         asked.query,
         collections=named.collections if options.collections is None else options.collections,
         effort=effort,
+        sources=options.sources,
         filters=options.filters,
         deadline_s=options.deadline_s,
         max_results=options.max_results,

@@ -142,6 +142,7 @@ async def perplexity_search(
             query,
             collections=options.collections,
             effort=options.effort or Effort.LOW,
+            sources=options.sources,
             filters=both(sites, options.filters),
             deadline_s=client_deadline(options, server),
             max_results=min(100, most * PASSAGES_A_PAGE),

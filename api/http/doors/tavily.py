@@ -196,6 +196,7 @@ async def tavily_search(body: TavilyBody, request: Request, caller: Searcher, se
         body.query,
         collections=options.collections,
         effort=options.effort or _EFFORTS[body.search_depth or "basic"],
+        sources=options.sources,
         filters=both(sites, options.filters),
         deadline_s=client_deadline(options, server),
         max_results=min(100, most * passages),

@@ -73,6 +73,21 @@ async def test_pages_that_were_read_may_be_kept(harbour: str, site: tuple[Site, 
         assert (kept["source"], kept["document_id"]) == ("corpus", served.url("/brask-family.html"))
 
 
+async def test_doors_search_the_web_where_they_are_told_to(harbour: str, site: tuple[Site, dict[str, str]]) -> None:
+    served, web = site
+    async with serving(policy=None, **settings_of(**web)) as (http, _):
+        options = {"thresher": {"sources": ["corpus", "web"]}}
+        message = {"role": "user", "content": QUESTION}
+        body = {"model": "thresher", "messages": [message], **options}
+        chat = (await http.post("/v1/chat/completions", json=body)).json()
+        urls = {annotation["url_citation"]["url"] for annotation in chat["choices"][0]["message"]["annotations"]}
+        assert served.url("/brask-family.html") in urls
+        tavily = (await http.post("/tavily/search", json={"query": QUESTION, **options})).json()
+        assert served.url("/brask-family.html") in [item["url"] for item in tavily["results"]]
+        plain = (await http.post("/tavily/search", json={"query": QUESTION})).json()
+        assert served.url("/brask-family.html") not in [item["url"] for item in plain["results"]]
+
+
 async def test_several_collections_share_one_web(
     harbour: str, harbour_template: Path, site: tuple[Site, dict[str, str]]
 ) -> None:
