@@ -121,7 +121,7 @@ class Collection(RecordReads):
         load_chunker(chunker)
         info = embedder.info
         with accessible(path):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)  # documents are private
         lock = DirectoryLock(path)
         try:
             with accessible(path):

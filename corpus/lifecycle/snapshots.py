@@ -84,7 +84,7 @@ def take_snapshot(collection: Collection, to: Path) -> SnapshotReport:
         raise TransferError(f"{to} is there already: choose another name, or remove it first")
     partial = to.with_name(f".{to.name}.part")
     with accessible(to):
-        partial.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _place_lock(partial)
     try:
         with accessible(to):
@@ -167,7 +167,7 @@ def restore_snapshot(snapshot: Path, path: Path, *, replace: bool = False) -> Re
     contents = check_snapshot(snapshot)
     created_path = not path.exists()
     with accessible(path):
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = DirectoryLock(path)
     try:
         with accessible(path):

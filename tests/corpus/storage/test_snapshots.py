@@ -62,6 +62,8 @@ def test_a_snapshot_is_restored_under_a_new_name(thresher_home: Path, tmp_path: 
         sources = opened.sources()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["snap", "thresher-home"]
     restored = restore_snapshot(tmp_path / "snap", collection_path("copy"))
+    for folder in (tmp_path / "snap", collection_path("copy")):
+        assert folder.stat().st_mode & 0o077 == 0, "documents are for their owner only"
     assert (restored.documents, restored.replaced) == (40, False)
     assert list_collections() == ["copy", "notes"]
     assert read_manifest(collection_path("copy")).name == "copy"
