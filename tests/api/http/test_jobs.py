@@ -40,6 +40,7 @@ class Steps:
         self.begun: list[str] = []
         self.at_once = 0
         self.most = 0
+        self.told = 0
         self.fail: Exception | None = None
         self._guard = threading.Lock()
 
@@ -55,6 +56,7 @@ class Steps:
                 while not self.go.wait(0.01):
                     done += 1
                     reporter.on_documents(done, 1_000)
+                    self.told += 1
                 if self.fail is not None:
                     raise self.fail
                 return {"object": "verification", "chunks": collection.chunk_count}
@@ -128,7 +130,7 @@ async def test_a_job_is_followed_and_come_back_to(harbour: str, steps: Steps) ->
         job_id = await begin(http)
         await set_(steps.running)
         following = asyncio.create_task(http.get(f"/v1/jobs/{job_id}/events"))
-        await asyncio.to_thread(wait_until, lambda: steps.at_once, "running")
+        await asyncio.to_thread(wait_until, lambda: steps.told > 1, "told of a step")
         steps.go.set()
         told = frames((await following).text)
         again = frames((await http.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": "2"})).text)
