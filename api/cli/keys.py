@@ -88,7 +88,9 @@ def list_keys(
     if json:
         emit({"object": "list", "data": documents, "has_more": False, "next": None})
         return
-    listing = table("id", "name", "tenant", "scopes", "a minute", "made", "expires", "last used", "state", whole=("id",))
+    listing = table(
+        "id", "name", "tenant", "scopes", "a minute", "made", "expires", "last used", "state", whole=("id",)
+    )
     for row in documents:
         listing.add_row(*_row(row))
     if documents:
