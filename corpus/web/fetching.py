@@ -196,9 +196,9 @@ class WebFetcher:
                 if status == 304 and headers and kept is not None:
                     return replace(kept, fetched_at=time.time())
                 if status in _GONE:
-                    raise FetchFailed(address, Why.GONE, f"HTTP {status}: there is no such page")
+                    raise FetchFailed(address, Why.GONE, f"HTTP {status}: there is no such page", status=status)
                 if status not in (200, 203):
-                    raise FetchFailed(address, Why.REFUSED, _said(response))
+                    raise FetchFailed(address, Why.REFUSED, _said(response), status=status)
                 return await self._body(address, response)
         except Blocked as error:
             raise FetchFailed(address, Why.BLOCKED, str(error)) from error
@@ -242,8 +242,10 @@ class WebFetcher:
                         return answer.data or b"\n"
                     address = self._guard.check_url(urljoin(address, answer))
         except FetchFailed as failed:
-            # "Unavailable" (4xx) means that all may be read, "unreachable" (5xx, no answer) that nothing may.
-            return b"" if failed.why is Why.GONE or failed.reason.startswith("HTTP 4") else None
+            # "Unavailable" (4xx) means that all may be read, "unreachable" (5xx, no answer) that nothing may; a site
+            # that has just been asked too often is the latter.
+            unavailable = failed.status is not None and 400 <= failed.status < 500 and failed.status not in _BUSY
+            return b"" if unavailable else None
         except (Blocked, ValueError, TimeoutError):
             return None
         return b""

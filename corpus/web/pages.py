@@ -51,13 +51,22 @@ class Why(StrEnum):
 
 
 class FetchFailed(CorpusError):
-    """A page was not fetched. `why` says what kind of failure that is, `hops` which addresses were asked, in order."""
+    """A page was not fetched.
+
+    Attributes:
+        why: what kind of failure that is.
+        status: what the server answered, if it did.
+        hops: addresses that were asked, in order.
+    """
 
     code = "fetch_failed"
 
-    def __init__(self, url: str, why: Why, reason: str, *, hops: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, url: str, why: Why, reason: str, *, status: int | None = None, hops: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(f"{url}: {reason}")
         self.url = url
         self.why = why
         self.reason = reason
+        self.status = status
         self.hops = hops
