@@ -141,7 +141,9 @@ async def test_a_redirect_into_what_robots_forbid(site: Site, fetcher: WebFetche
     assert site.statuses("/private/x") == []
 
 
-@pytest.mark.parametrize(("status", "allowed"), [(404, True), (401, True), (403, True), (429, False), (500, False), (503, False)])
+@pytest.mark.parametrize(
+    ("status", "allowed"), [(404, True), (401, True), (403, True), (429, False), (500, False), (503, False)]
+)
 async def test_robots_that_cannot_be_had(site: Site, fetcher: WebFetcher, status: int, allowed: bool) -> None:
     site.pages["/robots.txt"] = Answer(status=status)
     url = site.html("/a", "words")
