@@ -46,7 +46,7 @@ def thresher(*arguments: object, cwd: Path | None = None) -> subprocess.Complete
     )
 
 
-def _interruptible() -> None:
+def interruptible() -> None:
     """A suite that was started in the background of a script has Ctrl-C ignored, and so would what it starts."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -60,7 +60,7 @@ def started(*arguments: object, env: Mapping[str, str] | None = None) -> Iterato
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **(env or {})},
-        preexec_fn=_interruptible,
+        preexec_fn=interruptible,
     )
     try:
         yield process

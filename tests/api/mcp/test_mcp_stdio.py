@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from face_support import THRESHER, Outcome, serving, thresher, wait_until
+from face_support import THRESHER, Outcome, interruptible, serving, thresher, wait_until
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_support import QUESTION, ask, fill, refused
@@ -145,7 +145,9 @@ async def test_every_tool_works_in_a_process_of_its_own(harbour: str) -> None:
 def piped() -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
     """`thresher mcp` with a pipe at both ends."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([*THRESHER, "mcp"], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(
+        [*THRESHER, "mcp"], stdin=pipe, stdout=pipe, stderr=pipe, text=True, preexec_fn=interruptible
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
