@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from email.message import Message
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import metadata
 from urllib.parse import urljoin, urlsplit
@@ -17,7 +16,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from thresher.corpus.ingestion.web.addresses import InvalidAddress
-from thresher.corpus.ingestion.web.fetch import Validators
+from thresher.corpus.ingestion.web.fetch import Validators, content_type, validators_of
 from thresher.corpus.retries import retry_after
 from thresher.corpus.web.connections import GuardedTransport, Resolve, resolve
 from thresher.corpus.web.decoding import ACCEPTED, TooLong, decoded
@@ -28,7 +27,6 @@ from thresher.corpus.web.robots import Robots
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _BUSY = frozenset({429, 503})
-_LONGEST_VALIDATOR = 1_000
 _CACHED_BYTES = 64 * 1024 * 1024
 _CACHED_OVERHEAD = 4_096
 """Bytes that a page takes in the cache beside its body."""
@@ -218,16 +216,15 @@ class WebFetcher:
             data = await decoded(response.aiter_raw(), response.headers.get("content-encoding", ""), largest)
         except TooLong:
             raise too_large from None
-        kind = Message()
-        kind["content-type"] = response.headers.get("content-type", "")
+        media_type, charset = content_type(response)
         return WebPage(
             asked=address,
             url=address,
             data=data,
-            media_type=kind.get_content_type() if kind["content-type"] else "",
-            charset=str(kind.get_param("charset", "") or ""),
+            media_type=media_type,
+            charset=charset,
             fetched_at=time.time(),
-            validators=Validators(_validator(response, "etag"), _validator(response, "last-modified")),
+            validators=validators_of(response),
         )
 
     async def _robots_txt(self, url: str) -> bytes | None:
@@ -271,8 +268,3 @@ def _said(response: httpx.Response) -> str:
     said = f"HTTP {response.status_code} {response.reason_phrase}".strip()
     asked = retry_after(response) if response.status_code in _BUSY else None
     return said if asked is None else f"{said}, to be asked again in {asked:.0f} s"
-
-
-def _validator(response: httpx.Response, name: str) -> str:
-    value = str(response.headers.get(name, ""))
-    return value if value.isascii() and len(value) <= _LONGEST_VALIDATOR else ""

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -289,8 +289,7 @@ def _failed(message: str) -> ToolResult:
 
 
 def _with(result: ToolResult, query: str, fetched: tuple[Fetched, ...], warnings: tuple[str, ...] = ()) -> ToolResult:
-    warnings = (*result.warnings, *warnings)
-    return ToolResult(result.outcome, result.message, query=query, warnings=warnings, fetched=fetched)
+    return replace(result, query=query, fetched=fetched, warnings=(*result.warnings, *warnings))
 
 
 def _blocked(failures: Sequence[FetchFailed]) -> tuple[str, ...]:

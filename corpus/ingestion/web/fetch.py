@@ -241,15 +241,7 @@ class Fetcher:
             if time.monotonic() > until:
                 return Refused(f"no complete answer within {self._deadline_s:g} s")
             blocks.append(block)
-        kind = Message()
-        kind["content-type"] = response.headers.get("content-type", "")
-        return Page(
-            stable,
-            b"".join(blocks),
-            kind.get_content_type() if kind["content-type"] else "",
-            str(kind.get_param("charset", "") or ""),
-            Validators(_validator(response, "etag"), _validator(response, "last-modified")),
-        )
+        return Page(stable, b"".join(blocks), *content_type(response), validators_of(response))
 
     def _slot(self, host: str) -> threading.Semaphore:
         with self._guard:
@@ -269,6 +261,18 @@ def user_agent() -> str:
     except metadata.PackageNotFoundError:
         version = "unknown"
     return f"thresher/{version} (reads pages its user listed; not a crawler)"
+
+
+def content_type(response: httpx.Response) -> tuple[str, str]:
+    """(Media type in lower case without parameters, charset as the header names it); empty for what it does not say."""
+    kind = Message()
+    kind["content-type"] = response.headers.get("content-type", "")
+    return kind.get_content_type() if kind["content-type"] else "", str(kind.get_param("charset", "") or "")
+
+
+def validators_of(response: httpx.Response) -> Validators:
+    """What the server said with a body, to ask next time whether it has changed."""
+    return Validators(_validator(response, "etag"), _validator(response, "last-modified"))
 
 
 def _validator(response: httpx.Response, name: str) -> str:
