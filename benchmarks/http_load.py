@@ -456,9 +456,13 @@ async def holdings(url: str, pid: int) -> dict[str, float]:
     return {name: round(min(look[name] for look in looks), 1) for name in looks[0]}
 
 
+WARM_UP = 100
+"""Requests at least: clients, threads and files of each kind reach their number only after several rounds of the mix."""
+
+
 async def leak(url: str, pid: int, count: int, clients: int) -> list[dict[str, float]]:
     """What the server has after the warm-up, and after each quarter of the requests."""
-    warm = max(20, count // 10)
+    warm = max(WARM_UP, count // 10)
     await mixed(url, 0, warm, clients)
     seen = [{"requests": float(warm), **await holdings(url, pid)}]
     for quarter in range(4):

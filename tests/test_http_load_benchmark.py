@@ -37,7 +37,7 @@ def test_comparison(tmp_path: Path) -> None:
 def test_leak(tmp_path: Path) -> None:
     measured = ran(tmp_path, "--leak", "80", "--bound", "200")
     assert measured["leaks"] == []
-    assert [row["requests"] for row in measured["seen"]] == [20, 40, 60, 80, 100]
+    assert [row["requests"] for row in measured["seen"]] == [100, 120, 140, 160, 180]
     assert all(row["in_flight"] == 0 for row in measured["seen"])
 
 

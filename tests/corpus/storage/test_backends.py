@@ -244,8 +244,8 @@ def test_an_orphan_that_hangs_is_ended_before_its_directory_is_opened(
 
 @pytest.mark.slow
 def test_the_child_runs_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHROMA_API_KEY", "ck-1")
-    monkeypatch.setenv("SOME_MODEL_TOKEN", "t-1")
+    monkeypatch.setenv("CHROMA_API_KEY", "key-of-chroma")
+    monkeypatch.setenv("SOME_MODEL_TOKEN", "token-of-a-model")
     with make(tmp_path / "c", CHILD) as opened:
         pid = child_of(opened)
         limits = Path(f"/proc/{pid}/limits").read_text()
@@ -254,8 +254,8 @@ def test_the_child_runs_within_limits(tmp_path: Path, monkeypatch: pytest.Monkey
         assert int(space) < 2**45
         assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "500"
         environment = Path(f"/proc/{pid}/environ").read_text()
-        assert "ck-1" not in environment
-        assert "t-1" not in environment
+        assert "key-of-chroma" not in environment
+        assert "token-of-a-model" not in environment
 
 
 def test_a_server_that_is_down_costs_no_write_and_no_rebuild(tmp_path: Path, chroma: ChromaRun) -> None:
