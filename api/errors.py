@@ -199,6 +199,6 @@ def _expected(error: BaseException) -> bool:
     from thresher.api.traces import TraceError
     from thresher.corpus.errors import CorpusError
     from thresher.engine.errors import EngineError
-    from thresher.train.tasks import TaskError
+    from thresher.train.tasks.task import TaskError
 
     return isinstance(error, CorpusError | EngineError | TaskError | ConfigError | TraceError | UsageError)

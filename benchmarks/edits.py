@@ -39,8 +39,8 @@ from thresher.engine.requests import TURNS, Effort, SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.engine.tokenizers import default_counter
 from thresher.engine.trajectory import Trajectory, load_event
-from thresher.train.evaluate import prepared_collection
-from thresher.train.tasks import load_tasks
+from thresher.train.evaluation.evaluate import prepared_collection
+from thresher.train.tasks.task import load_tasks
 
 BLOCK = 16
 COLUMNS = ("computed", "again", "read", "price", "edits", "peak")

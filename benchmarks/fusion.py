@@ -17,9 +17,9 @@ from pathlib import Path
 from thresher.corpus.collection import Collection
 from thresher.corpus.retrieval.ranking import Ranking, load_ranking
 from thresher.corpus.retrieval.tuning import Labelled, tune_fusion
-from thresher.train.evaluate import prepared_collection
-from thresher.train.metrics import distinct, mean, paired_bootstrap, recall_at
-from thresher.train.tasks import Task, load_tasks
+from thresher.train.evaluation.evaluate import prepared_collection
+from thresher.train.metrics.retrieval import distinct, mean, paired_bootstrap, recall_at
+from thresher.train.tasks.task import Task, load_tasks
 
 CUT = 10
 COLUMNS = (

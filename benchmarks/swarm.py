@@ -23,10 +23,10 @@ from typing import Any
 from thresher.engine.policies.builtin.parts import independent_parts
 from thresher.engine.requests import Effort, SearchRequest, SearchResult
 from thresher.engine.search import SearchEngine
-from thresher.train.answers import answer_in_text
-from thresher.train.evaluate import prepared_collection
-from thresher.train.metrics import all_gold_at, mean, paired_bootstrap, recall_at
-from thresher.train.tasks import Task, load_tasks
+from thresher.train.evaluation.evaluate import prepared_collection
+from thresher.train.metrics.answers import answer_in_text
+from thresher.train.metrics.retrieval import all_gold_at, mean, paired_bootstrap, recall_at
+from thresher.train.tasks.task import Task, load_tasks
 
 ANY = "?"
 WAYS = {

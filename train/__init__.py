@@ -1,1 +1,1 @@
-"""Tasks, answer matching and metrics, and the evaluation that runs them through the engine."""
+"""Training in the engine that serves: tasks, rewards, rollouts, segments, trainers, and the evaluation of policies."""

@@ -22,6 +22,7 @@ from thresher.api.cli import (
     search,
     serve,
     trace,
+    train,
     tuning,
 )
 from thresher.api.cli.group import ThresherGroup
@@ -59,5 +60,5 @@ def _options(
     ctx.obj = config
 
 
-for module in (corpus, search, trace, evaluate, tuning, maintenance, lifecycle, serve, mcp, keys, doctor, demo):
+for module in (corpus, search, trace, evaluate, tuning, train, maintenance, lifecycle, serve, mcp, keys, doctor, demo):
     module.register(app)

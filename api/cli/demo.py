@@ -14,7 +14,7 @@ from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings,
 from thresher.api.cli.console import clean, note, out, plural
 
 if TYPE_CHECKING:
-    from thresher.train.tasks import Task
+    from thresher.train.tasks.task import Task
 
 QUESTION = "s22"
 """The sample question asked by default: a plain search of the same length finds only two of its three documents."""
@@ -47,7 +47,7 @@ def demo(
     from thresher.corpus.embedders import load_embedder
     from thresher.corpus.ingestion.sync import sync
     from thresher.corpus.paths import collection_path
-    from thresher.train.tasks import load_tasks
+    from thresher.train.tasks.task import load_tasks
 
     chosen = settings(ctx, embedder=embedder, **flags)
     with ExitStack() as stack:

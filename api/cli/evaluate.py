@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from thresher.api.config import Settings
     from thresher.engine.requests import SearchRequest
-    from thresher.train.leakage import LeakGuard
-    from thresher.train.metrics import Interval
-    from thresher.train.report import Comparison, LeakCounts
+    from thresher.train.evaluation.leakage import LeakGuard
+    from thresher.train.evaluation.report import Comparison, LeakCounts
+    from thresher.train.metrics.retrieval import Interval
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def evaluate(
     from thresher.api.cli.progress import progress_bar
     from thresher.api.policies import open_policy
     from thresher.api.web import open_web
-    from thresher.train.evaluate import compare as run
+    from thresher.train.evaluation.evaluate import compare as run
 
     chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **with_web_sources(flags))
     choice = chosen.policy_choice()
@@ -94,7 +94,7 @@ def _ways(chosen: Settings, compare: str | None, strategy: str | None) -> dict[s
     """
     from thresher.api.errors import UsageError
     from thresher.engine.requests import Strategy
-    from thresher.train.evaluate import ANY_QUESTION
+    from thresher.train.evaluation.evaluate import ANY_QUESTION
 
     if compare is None:
         return {f"{chosen.policy} ({chosen.effort})": chosen.search_request(ANY_QUESTION)}
@@ -109,7 +109,7 @@ def _ways(chosen: Settings, compare: str | None, strategy: str | None) -> dict[s
 
 def _leak_guard(wanted: bool, blocked_hosts: Path | None) -> LeakGuard | None:
     from thresher.api.errors import UsageError
-    from thresher.train.leakage import LeakGuard, read_patterns
+    from thresher.train.evaluation.leakage import LeakGuard, read_patterns
 
     if not wanted:
         if blocked_hosts is not None:

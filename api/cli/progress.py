@@ -11,7 +11,7 @@ from thresher.api.cli.console import err, one_line, plural
 
 if TYPE_CHECKING:
     from thresher.corpus.ingestion.progress import Progress
-    from thresher.train.tasks import Task
+    from thresher.train.tasks.task import Task
 
 
 _COUNTED = {"documents": "document", "questions": "question"}

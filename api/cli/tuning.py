@@ -34,7 +34,7 @@ def tune(
     from thresher.api.cli.perform import perform
     from thresher.api.cli.progress import progress_bar
     from thresher.api.operations.tuning import TUNE, LabelledQuestion, TuneRequest
-    from thresher.train.tasks import read_tasks
+    from thresher.train.tasks.task import read_tasks
 
     chosen = settings(ctx, collection=collection)
     tasks = [task for task in read_tasks(questions) if task.gold_ids and split in (None, task.split)]

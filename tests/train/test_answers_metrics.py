@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.train.answers import answer_in_text, exact_match, normalise, token_f1
-from thresher.train.metrics import (
+from thresher.train.metrics.answers import answer_in_text, exact_match, normalise, token_f1
+from thresher.train.metrics.retrieval import (
     all_gold_at,
     distinct,
     mean,

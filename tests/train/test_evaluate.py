@@ -9,9 +9,9 @@ from thresher.corpus.documents import Status
 from thresher.corpus.errors import EmbedderError
 from thresher.engine.errors import InvalidRequest
 from thresher.engine.requests import Effort
-from thresher.train.evaluate import collection_name, evaluate, prepared_collection
-from thresher.train.report import EvalReport, QueryResult, SystemResult, summarise
-from thresher.train.tasks import Task, TaskError
+from thresher.train.evaluation.evaluate import collection_name, evaluate, prepared_collection
+from thresher.train.evaluation.report import EvalReport, QueryResult, SystemResult, summarise
+from thresher.train.tasks.task import Task, TaskError
 
 DOCUMENTS = {
     "ferry": "The ferry Alma was built in 1931 by Corran & Sons. Its engine came from the Brask works in Holm.",

@@ -30,10 +30,10 @@ from thresher.engine.requests import (
     StopReason,
     Usage,
 )
-from thresher.train.evaluate import ANY_QUESTION, compare
-from thresher.train.leakage import BLOCKED, BlockListError, Leak, LeakGuard, Reason, read_patterns
-from thresher.train.report import Comparison, EvalReport, QueryResult, SystemResult
-from thresher.train.tasks import Task
+from thresher.train.evaluation.evaluate import ANY_QUESTION, compare
+from thresher.train.evaluation.leakage import BLOCKED, BlockListError, Leak, LeakGuard, Reason, read_patterns
+from thresher.train.evaluation.report import Comparison, EvalReport, QueryResult, SystemResult
+from thresher.train.tasks.task import Task
 
 LONG = Task(
     "long",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import shared_data
 
-from thresher.train.evaluate import evaluate
+from thresher.train.evaluation.evaluate import evaluate
 
 SAMPLE = Path(__file__).resolve().parents[2] / "corpus" / "sample"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support import shared_data
 
-from thresher.train.tasks import Task, TaskError, load_tasks, read_tasks
+from thresher.train.tasks.task import Task, TaskError, load_tasks, read_tasks
 
 GOOD = {"id": "q1", "question": "Who?", "answers": ["Ada"], "gold_ids": ["d1", "d1"], "hops": 2, "split": "dev"}
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from thresher.corpus.retrieval.ranking import RRF
-from thresher.train.answers import answer_in_text
-from thresher.train.leakage import Leaks, Reason
-from thresher.train.metrics import (
+from thresher.train.evaluation.leakage import Leaks, Reason
+from thresher.train.metrics.answers import answer_in_text
+from thresher.train.metrics.retrieval import (
     Interval,
     all_gold_at,
     mean,
@@ -21,7 +21,7 @@ from thresher.train.metrics import (
     recall,
     recall_at,
 )
-from thresher.train.tasks import Task
+from thresher.train.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)

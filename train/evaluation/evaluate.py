@@ -25,9 +25,9 @@ from thresher.corpus.paths import home
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.requests import Effort, SearchRequest, SearchResult
-from thresher.train.leakage import LeakGuard
-from thresher.train.report import Comparison, EvalReport, QueryResult, SystemResult
-from thresher.train.tasks import Task, TaskError, load_tasks
+from thresher.train.evaluation.leakage import LeakGuard
+from thresher.train.evaluation.report import Comparison, EvalReport, QueryResult, SystemResult
+from thresher.train.tasks.task import Task, TaskError, load_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

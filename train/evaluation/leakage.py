@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from thresher.context import Evidence
 from thresher.engine.requests import Answer, RankedEvidence, SearchResult
-from thresher.train.tasks import Task, TaskError
+from thresher.train.tasks.task import Task, TaskError
 
 NGRAM = 13
 """Words in a row that no page shares with a question by chance.

@@ -1,0 +1,1 @@
+"""A policy run over a set and scored, beside one plain search."""

@@ -1,0 +1,1 @@
+"""What is measured of a list of documents or an answer, as pure functions."""

@@ -1,0 +1,1 @@
+"""Searches run for training, beside each other, while the weights change."""

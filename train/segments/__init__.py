@@ -1,0 +1,1 @@
+"""Trajectories as training rows: runs of turns in which each prompt extends the one before."""

@@ -1,0 +1,1 @@
+"""Reinforcement learning on segments: the objective on TRL, the logprob gate, the way of weights to samplers."""
