@@ -457,7 +457,7 @@ async def holdings(url: str, pid: int) -> dict[str, float]:
 
 
 WARM_UP = 100
-"""Requests at least: clients, threads and files of each kind reach their number only after several rounds of the mix."""
+"""Requests at least: clients, threads and files reach their number only after several rounds of the mix."""
 
 
 async def leak(url: str, pid: int, count: int, clients: int) -> list[dict[str, float]]:

@@ -122,7 +122,8 @@ def assert_nearly_same_ranking(found: list[tuple[int, float]], expected: list[tu
     assert len(set(ids)) == len(ids)
     ahead = [i for i in ids if i not in wanted]  # what moved up in the place of the missing one
     assert len(ahead) <= 1
-    assert len(found) + 1 >= len(expected) and len(wanted.keys() - set(ids)) <= 1
+    assert len(found) + 1 >= len(expected)
+    assert len(wanted.keys() - set(ids)) <= 1
     assert_same_ranking([hit for hit in found if hit[0] in wanted], [hit for hit in expected if hit[0] in set(ids)])
 
 
