@@ -23,7 +23,7 @@ export TRANSFORMERS_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
 .PHONY: help setup setup-model setup-browser setup-serve demo test lint package typecheck unit test-slow test-browser \
-	test-serve demo-package bench bench-scale clean
+	test-serve test-again demo-package bench bench-scale clean
 
 help:
 	@echo "make setup      create $(VENV) and install Thresher with the development tools"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-slow  crash loops, clusters, OCR, benchmark scripts and other long tests (EXTRAS=dev,ocr,ray for all)"
 	@echo "make test-browser  the page in a Chromium (EXTRAS=dev,clients; installs one through apt-get where there is none)"
 	@echo "make test-serve  searches through a vLLM server on this machine's CPUs (makes $(SERVE_VENV), 3.5 GB)"
+	@echo "make test-again what failed last, by itself"
 	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
 	@echo "make bench-scale TEXTS=DIR KEEP=DIR   100,000 passages beside bare indexes (CHUNKS=\"100000 1000000\" for more)"
 
@@ -95,6 +96,11 @@ test-browser: setup setup-browser
 # One server for all of them: no workers beside each other.
 test-serve: setup setup-model setup-serve
 	THRESHER_TEST_SERVE_PYTHON=$(abspath $(SERVE_BIN)/python) $(PYTEST) -m serve --durations=15 tests/serve
+
+# What failed last, by itself.
+test-again: setup
+	$(if $(wildcard $(SERVE_INSTALLED)),THRESHER_TEST_SERVE_PYTHON=$(abspath $(SERVE_BIN)/python)) \
+		$(PYTEST) --last-failed --last-failed-no-failures none
 
 # An editable install hides a module or a data file that the package lacks; this does not.
 demo-package: package
