@@ -113,7 +113,9 @@ class Settings(BaseModel):
     near_duplicates: NearDuplicates = Field(False, description="collapse near-duplicates: on, off or a share")
     reranker: str | None = Field(None, min_length=1, description="model that reads and reorders the first passages")
     rerank_depth: int = Field(MAX_DEPTH, ge=MIN_DEPTH, le=MAX_DEPTH, description="passages that the reranker reads")
-    policy: PolicySpec = Field("builtin", description="what decides: builtin, chat:MODEL, tokens:MODEL or hf:PATH")
+    policy: PolicySpec = Field(
+        "builtin", description="what decides: builtin, builtin:WEIGHTS, chat:MODEL, tokens:MODEL or hf:PATH"
+    )
     model_url: ModelUrl | None = Field(None, description="the model's server, up to /v1; unset: localhost:8000")
     model_api_key: ApiKey | None = Field(None, description="key that the model's server wants")
     model_temperature: float | None = Field(None, ge=0, le=2, description="sampling; unset: the policy's own")
@@ -127,7 +129,9 @@ class Settings(BaseModel):
     price_cached: Price | None = Field(None, description="the same where the server's cache had them")
     price_completion: Price | None = Field(None, description="price of a million tokens that the model writes")
     currency: str = Field("USD", min_length=1, max_length=8, description="what the prices are in")
-    profile: ProfileName | None = Field(None, description="words and limits: thresher or context1; unset: the model's")
+    profile: ProfileName | None = Field(
+        None, description="words and limits: thresher, context1, small; unset: the model's"
+    )
     strategy: Strategy = Field(Strategy.PRUNE, description="how the context is kept small")
     effort: Effort = Field(Effort.MEDIUM, description="how hard to search")
     rollouts: int = Field(1, ge=1, le=MAX_ROLLOUTS, description="searches of the same question that are fused")

@@ -111,6 +111,11 @@ _BY_CODE = {
     "invalid_request": ("invalid_request_error", 422),
     "invalid_config": ("invalid_request_error", 422),
     "invalid_tasks": ("invalid_request_error", 422),
+    "invalid_log": ("invalid_request_error", 422),
+    "tasks_too_easy": ("invalid_request_error", 422),
+    "invalid_settings": ("invalid_request_error", 422),
+    "run_refused": ("conflict_error", 409),
+    "weight_sync_failed": ("api_error", 502),
     "unknown_provider": ("invalid_request_error", 422),
     "missing_package": ("invalid_request_error", 422),
     "unusable_pages": ("invalid_request_error", 422),
@@ -199,6 +204,11 @@ def _expected(error: BaseException) -> bool:
     from thresher.api.traces import TraceError
     from thresher.corpus.errors import CorpusError
     from thresher.engine.errors import EngineError
+    from thresher.train.errors import TrainError
+    from thresher.train.segments.errors import SegmentError
+    from thresher.train.sft.examples import ExamplesError
     from thresher.train.tasks.task import TaskError
+    from thresher.train.trainer.errors import TrainerError
 
-    return isinstance(error, CorpusError | EngineError | TaskError | ConfigError | TraceError | UsageError)
+    own = (CorpusError, EngineError, ConfigError, TraceError, UsageError)
+    return isinstance(error, (*own, TaskError, TrainError, ExamplesError, SegmentError, TrainerError))

@@ -26,6 +26,7 @@ from thresher.engine.swarm import Brief, Swarm, SwarmSettings, depth_tools, swar
 from thresher.engine.swarm.tools import SUBAGENT_PROMPT, SWARM_PROMPT
 from thresher.engine.tokenizers import default_counter
 from thresher.engine.tools import Tool
+from thresher.engine.trajectory import COULD_NOT_SEARCH
 from thresher.engine.variation import orchestrating, seeded
 
 PolicyFactory = Callable[[Collection], Policy]
@@ -145,6 +146,11 @@ class Agent:
         """What broke; None if nothing did. That nothing could be looked up counts as that."""
         ended = self.reason in (StopReason.FINISHED, StopReason.NO_NEW_EVIDENCE, StopReason.ERROR)
         return self._loop.error or (self.session.could_not_search if ended else None)
+
+    @property
+    def error_code(self) -> str | None:
+        """What kind of thing `error` tells of; see `Trajectory`."""
+        return self._loop.error_code or (COULD_NOT_SEARCH if self.error is not None else None)
 
     @property
     def subagents(self) -> list[Agent]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thresher.context import Call, Evidence, Receipt
+from thresher.corpus.errors import CorpusError
 from thresher.engine.errors import EngineError
 from thresher.engine.events import EventType
 from thresher.engine.limits import Limits, Stopped
@@ -39,6 +40,7 @@ class SearchLoop:
         self.limits = limits
         self.emit = emit
         self.error: str | None = None
+        self.error_code: str | None = None
 
     async def run(self) -> StopReason:
         """Search until a stop reason holds; whatever happens, the session keeps all that was found."""
@@ -49,11 +51,12 @@ class SearchLoop:
         except Stopped as stop:
             return stop.reason
         except EngineError as error:
-            self.error = str(error)
+            self.error, self.error_code = str(error), error.code
             return StopReason.ERROR
         except Exception as error:  # what was found so far is worth more to the caller than a traceback
             logger.exception("search %s failed", self.session.request.query)
             self.error = f"{type(error).__name__}: {error}"
+            self.error_code = error.code if isinstance(error, CorpusError) else type(error).__name__
             return StopReason.ERROR
         return StopReason.FINISHED
 

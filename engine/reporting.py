@@ -50,6 +50,7 @@ def trajectory_of(agent: Agent, returned: Iterable[str]) -> Trajectory:
         sufficient=None if finish is None else finish.sufficient,
         justification=None if finish is None else finish.justification,
         error=agent.error,
+        error_code=agent.error_code,
         strategy=str(agent.session.request.strategy),
         subagents=tuple(trajectory_of(sub, (e.id for e in sub.returned)) for sub in agent.subagents),
     )

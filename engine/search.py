@@ -106,8 +106,12 @@ class SearchEngine:
         on_event: EventSink | None = None,
         cancel: asyncio.Event | None = None,
         search_id: str | None = None,
+        seed: int = 0,
     ) -> SearchResult:
         """Run a search. `search_id` is what it is called, if whoever starts it has a name for it already.
+
+        Searches of one question with different `seed` choose differently (`thresher.engine.variation.seeded`); 0 is
+        the policy as it is.
 
         Limits, cancellation and a failing policy end it with what was found so far; only a request that cannot be
         run at all raises, or a policy that cannot be made.
@@ -131,7 +135,7 @@ class SearchEngine:
         web = self._web_scope(request)
         emit(EventType.SEARCH_CREATED, {"query": request.query, "effort": str(request.effort)})
         try:
-            result = await self._run(own_id, request, scope, web, limits, emit)
+            result = await self._run(own_id, request, scope, web, limits, emit, seed)
             if web is not None and self._keep_pages:
                 result = await self._kept(result, web.pages)
         except Exception as error:
@@ -152,6 +156,7 @@ class SearchEngine:
         web: WebScope | None,
         limits: Limits,
         emit: Emit,
+        seed: int,
     ) -> SearchResult:
         """The search in the way that the request asks for, and its answer."""
         started = time.perf_counter()
@@ -165,8 +170,8 @@ class SearchEngine:
             async def rollout(number: int) -> SearchResult:
                 own_id = search_id if request.rollouts == 1 else f"{search_id}/{number}"
                 told = emit if request.rollouts == 1 else _as_rollout(emit, number)
-                # The first has seed 0: it is what one search alone would be.
-                agent = await Agent.prepare(surroundings, request, id=own_id, emit=told, seed=number - 1)
+                # The first is what one search alone would be.
+                agent = await Agent.prepare(surroundings, request, id=own_id, emit=told, seed=seed + number - 1)
                 agents[number] = agent
                 return await self._search_agentically(agent, request)
 

@@ -7,7 +7,7 @@ it and proves, digest by digest, that what training will see is what serving saw
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,15 @@ from thresher.context import (
     Evidence,
     Ledger,
     LedgerEvent,
+    Prompt,
     Renderer,
     Role,
     TokenCounter,
 )
 from thresher.engine.errors import ReplayMismatch
+
+COULD_NOT_SEARCH = "could_not_search"
+"""The `error_code` of a search in which every look-up broke."""
 
 COLLECTION = "collection:"
 """Begins what the id of one collection's trajectory adds to that of a search of several: `ID/collection:NAME`."""
@@ -118,7 +122,8 @@ class TurnRecord(_Record):
 class Trajectory(_Record):
     """A whole search, replayable. `opening` are the ledger events before the first turn.
 
-    `subagents` are the searches of its sub-agents, or its rollouts, each replayable by itself.
+    `subagents` are the searches of its sub-agents, or its rollouts, each replayable by itself. `error_code` is what kind
+    of thing `error` tells of: the `code` of an error of ours, `could_not_search`, or the class of any other exception.
     """
 
     version: int = 1
@@ -137,6 +142,7 @@ class Trajectory(_Record):
     sufficient: bool | None = None
     justification: str | None = None
     error: str | None = None
+    error_code: str | None = None
     strategy: str = "prune"
     subagents: tuple[Trajectory, ...] = ()
 
@@ -222,10 +228,17 @@ def load_event(data: Mapping[str, Any], evidence: Mapping[str, Evidence]) -> Led
     )
 
 
-def replay(trajectory: Trajectory, counter: TokenCounter, renderer: Renderer | None = None) -> Ledger:
+def replay(
+    trajectory: Trajectory,
+    counter: TokenCounter,
+    renderer: Renderer | None = None,
+    *,
+    on_prompt: Callable[[TurnRecord, Prompt], None] | None = None,
+) -> Ledger:
     """Rebuild the ledger of a recorded search and check the prompt of every turn against its digest.
 
     `renderer` must be the one it was recorded with: that of the policy, or of the profile (`ChatRenderer(frame)`).
+    `on_prompt` is given each turn with the prompt that it was decided on, once that is checked.
 
     Raises:
         ReplayMismatch: a prompt came out different; the message names the turn.
@@ -242,6 +255,8 @@ def replay(trajectory: Trajectory, counter: TokenCounter, renderer: Renderer | N
                 f"recorded were {turn.prompt_tokens} ({turn.prompt_digest[:12]}…); the renderer, the tokenizer or the "
                 "file has changed since it was recorded"
             )
+        if on_prompt is not None:
+            on_prompt(turn, prompt)
         for event in turn.events:
             ledger.apply(load_event(event, evidence))
     return ledger

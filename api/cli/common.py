@@ -40,7 +40,7 @@ _HOW_TO_SEARCH: Mapping[str, Any] = {
         str | None, typer.Option("--model-url", metavar="URL", help="The model's server, as http://localhost:8000/v1.")
     ],
     "profile": Annotated[
-        str | None, typer.Option("--profile", metavar="NAME", help="Words and limits: thresher or context1.")
+        str | None, typer.Option("--profile", metavar="NAME", help="Words and limits: thresher, context1 or small.")
     ],
     "strategy": Annotated[
         str | None,

@@ -14,7 +14,15 @@ from thresher.engine.policy import Policy
 if TYPE_CHECKING:
     from thresher.engine.policies.model.factory import ModelPolicyFactory
 
-POLICIES = ("builtin", "chat:MODEL[@URL]", "tokens:MODEL[@URL]", "hf:PATH")
+POLICIES = (
+    "builtin",
+    "builtin:rules",
+    "builtin:learned",
+    "builtin:WEIGHTS",
+    "chat:MODEL[@URL]",
+    "tokens:MODEL[@URL]",
+    "hf:PATH",
+)
 """Every policy there is; the capitals stand for what a user fills in."""
 
 
@@ -31,6 +39,10 @@ def make_policy(spec: str, settings: ModelSettings | None = None) -> Callable[[C
         from thresher.engine.policies.builtin import BuiltinPolicy
 
         return BuiltinPolicy
+    if named and kind == "builtin":
+        from thresher.engine.policies.builtin.factory import BuiltinFactory
+
+        return BuiltinFactory.of(spec.partition(":")[2])
     if named and kind in ("chat", "tokens", "hf"):
         return _model_policy(kind, spec, settings)
     raise InvalidRequest(f"there is no policy {spec!r}; choose one of: {', '.join(POLICIES)}", param="policy")

@@ -84,7 +84,7 @@ class Profile:
 
 DEFAULT = Profile()
 
-PROFILES = ("thresher", "context1")
+PROFILES = ("thresher", "context1", "small")
 
 
 def load_profile(name: str) -> Profile:
@@ -97,6 +97,10 @@ def load_profile(name: str) -> Profile:
         from thresher.engine.profiles.context1 import CONTEXT1_PROFILE
 
         return CONTEXT1_PROFILE
+    if name == "small":
+        from thresher.engine.profiles.small import SMALL_PROFILE
+
+        return SMALL_PROFILE
     if name == DEFAULT.name:
         return DEFAULT
     raise InvalidRequest(f"there is no profile {name!r}; choose one of: {', '.join(PROFILES)}", param="profile")

@@ -18,9 +18,9 @@ def write(path: Path, *records: object) -> Path:
 
 
 def test_reads_tasks_in_order(tmp_path: Path) -> None:
-    path = write(tmp_path / "q.jsonl", {**GOOD, "source": "ignored"}, "", {"id": "q2", "question": "Why?"})
+    path = write(tmp_path / "q.jsonl", {**GOOD, "source": "mine", "level": "ignored"}, "", {"id": "q2", "question": "Why?"})
     first, second = read_tasks(path)
-    assert first == Task("q1", "Who?", ("Ada",), ("d1",), hops=2, split="dev")
+    assert first == Task("q1", "Who?", ("Ada",), ("d1",), hops=2, split="dev", source="mine")
     assert first.answerable
     assert second == Task("q2", "Why?")
     assert not second.answerable
@@ -31,7 +31,7 @@ def test_reads_tasks_in_order(tmp_path: Path) -> None:
     [
         ("{", r"q\.jsonl:2: not JSON"),
         ("[1]", r":2: a task is a JSON object, got list"),
-        ({"question": "Who?"}, r":2: id must be non-empty text"),
+        ({"id": "", "question": "Who?"}, r":2: id must be non-empty text"),
         ({**GOOD, "id": 7}, r":2: id must be non-empty text, got 7"),
         ({**GOOD, "question": " "}, r":2: question must be non-empty"),
         ({**GOOD, "id": "q2", "answers": "Ada"}, r":2: answers must be a list of strings, got 'Ada'"),

@@ -20,7 +20,8 @@ class Rollout:
         group: number of the group within the run; `sample`: its place in the group, from 0.
         result: what the engine returned; None where an infrastructure fault outlived its retries.
         facts, reward: None exactly where `result` is.
-        versions: the version of the weights at each turn, sub-agents left out; empty for policies without weights.
+        versions: the version of the weights behind each turn, sub-agents left out: that which the sampler stamped on
+            it, else the one that was published when the turn began. Its least is what staleness goes by.
         attempts: how often the search was run, 1 if no infrastructure fault hit it.
         fault: why there is no result. Such a rollout is in no baseline and trains nothing; no end that the policy
             itself caused is ever a fault.

@@ -1,12 +1,23 @@
-"""Tasks: questions with the answers and gold documents that a search is scored against."""
+"""Tasks: questions with the answers and gold documents that a search is scored against.
+
+`tasks.jsonl` holds one JSON object a line: `question`, and of these what is known: `id`, `answers`, `gold_ids`, `hops`,
+`type`, `source`, `split`. An evaluation set is a folder with such a file, called `queries.jsonl`, beside the documents
+that gold ids name: `corpus.jsonl`, or a folder `docs/`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+QUERIES = "queries.jsonl"
+CORPUS = "corpus.jsonl"
+DOCUMENTS = "docs"
 
 
 class TaskError(Exception):
@@ -25,6 +36,7 @@ class Task:
         hops: how many documents must be combined.
         type: the set's own word for the kind of question.
         split: `dev`, `train`, …; empty where the set is not split.
+        source: where the question comes from: a set's name, a file; empty where nobody said.
     """
 
     id: str
@@ -34,18 +46,86 @@ class Task:
     hops: int = 1
     type: str = ""
     split: str = ""
+    source: str = ""
 
     @property
     def answerable(self) -> bool:
         """Whether the corpus holds the evidence."""
         return bool(self.gold_ids)
 
+    def record(self) -> dict[str, Any]:
+        """The task as a line of `tasks.jsonl` holds it; what is empty is left out."""
+        return {
+            "id": self.id,
+            "question": self.question,
+            "answers": list(self.answers),
+            "gold_ids": list(self.gold_ids),
+            "hops": self.hops,
+            **{name: value for name in ("type", "source", "split") if (value := getattr(self, name))},
+        }
 
-def read_tasks(path: Path) -> Iterator[Task]:
-    """Read a `queries.jsonl`, in file order. Fields that are not ours are ignored.
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """Tasks as they lie on disk.
+
+    Attributes:
+        file: where the tasks were read from.
+        directory: the evaluation set's folder, whose documents the gold ids name; None where the file lies beside no
+            documents, so that a collection has to be named.
+    """
+
+    tasks: tuple[Task, ...]
+    file: Path
+    directory: Path | None
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.file.resolve().parent.name if self.file.name == QUERIES else self.file.stem
+
+
+def task_id(question: str, answers: Iterable[str] = ()) -> str:
+    """The id of a task that has none of its own: a hash of its question and answers, whatever their order.
+
+    Case counts, white space and the form of characters do not.
+    """
+    parts = [_plain(question), *sorted({_plain(answer) for answer in answers})]
+    return f"t-{hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def load_task_set(path: Path, *, split: str | None = None, limit: int | None = None) -> TaskSet:
+    """The tasks of a `tasks.jsonl`, or of an evaluation set by its folder.
+
+    A file that lies in such a folder, whatever its name, belongs to the folder's documents.
 
     Raises:
-        TaskError: the file is missing, a line is not a task, or an id occurs twice.
+        TaskError: as `load_tasks`, or a folder without `queries.jsonl`.
+    """
+    file = path / QUERIES if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise TaskError(f"{path} is not an evaluation set: it has no {QUERIES}; `thresher train import` makes one")
+    folder = file.parent
+    has_documents = (folder / CORPUS).is_file() or (folder / DOCUMENTS).is_dir()
+    return TaskSet(tuple(load_tasks(file, split=split, limit=limit)), file, folder if has_documents else None)
+
+
+def read_tasks(path: Path) -> Iterator[Task]:
+    """Read a `tasks.jsonl` or `queries.jsonl`, in file order. Fields that are not ours are ignored.
+
+    Raises:
+        TaskError: the file is missing, a line is not a task, or an id occurs twice. Of tasks without an id, no two may
+            have the same question and answers.
+    """
+    for _, task in read_records(path):
+        yield task
+
+
+def read_records(path: Path) -> Iterator[tuple[dict[str, Any], Task]]:
+    """The same, with each line as it stands in the file, fields that are not ours too.
+
+    Raises:
+        TaskError: as `read_tasks`.
     """
     seen: dict[str, int] = {}
     try:
@@ -53,11 +133,11 @@ def read_tasks(path: Path) -> Iterator[Task]:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue
-                task = _parse(line, f"{path}:{number}")
+                record, task = _parse(line, f"{path}:{number}")
                 if task.id in seen:
-                    raise TaskError(f"{path}:{number}: id {task.id!r} was used before, on line {seen[task.id]}")
+                    raise TaskError(f"{path}:{number}: {_twice(record, task, seen[task.id])}")
                 seen[task.id] = number
-                yield task
+                yield record, task
     except OSError as error:
         raise TaskError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -82,24 +162,82 @@ def load_tasks(path: Path, *, split: str | None = None, limit: int | None = None
     return tasks[:limit]
 
 
-def _parse(line: str, where: str) -> Task:
+def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
+    """Write tasks, one a line; how many there were. A file that exists is replaced once all of them are written.
+
+    Raises:
+        TaskError: two tasks have one id.
+    """
+    seen: set[str] = set()
+
+    def records() -> Iterator[dict[str, Any]]:
+        for task in tasks:
+            if task.id in seen:
+                raise TaskError(f"two tasks have the id {task.id!r}: give each its own")
+            seen.add(task.id)
+            yield task.record()
+
+    return write_lines(path, records())
+
+
+def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> int:
+    """Write JSON objects, one a line, so that an error leaves the old file or none; how many there were."""
+    temporary = path.with_name(f"{path.name}.new")
+    count = 0
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            for record in records:
+                # Escaped only where UTF-8 has no form for it: a lone surrogate.
+                text = json.dumps(record, ensure_ascii=False)
+                file.write((text if _encodable(text) else json.dumps(record)) + "\n")
+                count += 1
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return count
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _twice(record: dict[str, Any], task: Task, line: int) -> str:
+    if record.get("id") is None:
+        return f"the same question and answers as line {line}: leave one of them out, or give both an id"
+    return f"id {task.id!r} was used before, on line {line}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def _parse(line: str, where: str) -> tuple[dict[str, Any], Task]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TaskError(f"{where}: not JSON: {error}") from error
     if not isinstance(record, dict):
         raise TaskError(f"{where}: a task is a JSON object, got {type(record).__name__}")
     hops = record.get("hops", 1)
     if isinstance(hops, bool) or not isinstance(hops, int):
         raise TaskError(f"{where}: hops must be a whole number, got {hops!r}")
-    return Task(
-        id=_string(record, "id", where, required=True),
-        question=_string(record, "question", where, required=True),
-        answers=_strings(record, "answers", where),
+    question = _string(record, "question", where, required=True)
+    answers = _strings(record, "answers", where)
+    has_id = record.get("id") is not None
+    return record, Task(
+        id=_string(record, "id", where, required=True) if has_id else task_id(question, answers),
+        question=question,
+        answers=answers,
         gold_ids=_strings(record, "gold_ids", where),
         hops=hops,
         type=_string(record, "type", where),
         split=_string(record, "split", where),
+        source=_string(record, "source", where),
     )
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from thresher.api.cli.train import builtin, hacks, plot, rl, sft, tasks, watch
+
 train = typer.Typer(
     help="Fine-tune the agent on your own questions and answers.", no_args_is_help=True, rich_markup_mode=None
 )
+
+for module in (tasks, hacks, sft, rl, watch, plot, builtin):
+    module.register(train)
 
 
 def register(app: typer.Typer) -> None:

@@ -159,7 +159,7 @@ def _search(body: ChatBody, server: Parts) -> tuple[SearchBody, tuple[str, ...]]
     options = body.thresher or ChatOptions()
     effort = effort_of(body, named)
     settings = server.settings
-    reads_on = settings.policy != "builtin" and (effort or settings.effort) is not Effort.MINIMAL
+    reads_on = settings.policy.partition(":")[0] != "builtin" and (effort or settings.effort) is not Effort.MINIMAL
     asked = question(body.messages, context=options.context, reads_on=reads_on)
     search = search_body(
         asked.query,

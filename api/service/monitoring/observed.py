@@ -34,11 +34,12 @@ class WatchedEngine(SearchEngine):
         on_event: EventSink | None = None,
         cancel: asyncio.Event | None = None,
         search_id: str | None = None,
+        seed: int = 0,
     ) -> SearchResult:
         """See `SearchEngine.search`."""
         watch = self.watch
         if watch is None:
-            return await super().search(request, on_event=on_event, cancel=cancel, search_id=search_id)
+            return await super().search(request, on_event=on_event, cancel=cancel, search_id=search_id, seed=seed)
         running = watch.metrics.searches_in_flight.labels(str(request.effort))
         with running.track_inprogress(), watch.tracing.search(request) if watch.tracing else nullcontext() as spans:
 
@@ -50,7 +51,7 @@ class WatchedEngine(SearchEngine):
 
             try:
                 result = await super().search(
-                    request, on_event=told if spans else on_event, cancel=cancel, search_id=search_id
+                    request, on_event=told if spans else on_event, cancel=cancel, search_id=search_id, seed=seed
                 )
             except Exception as error:
                 watch.metrics.search_raised(request, expected=_refused(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from thresher.corpus.documents import Vectors
@@ -60,8 +60,26 @@ class Lexical:
             if self._size is None:
                 self._size = self._corpus.chunk_count
             (frequency,) = self._corpus.document_frequency([term])
-            self._idf[term] = math.log(1 + (self._size + 0.5) / (frequency + 0.5))
+            self._idf[term] = _idf(self._size, frequency)
         return self._idf[term]
+
+    def learn(self, terms: Iterable[str]) -> None:
+        """Look up the idf of many terms at once."""
+        missing = sorted({term for term in terms if term not in self._idf})
+        if missing:
+            if self._size is None:
+                self._size = self._corpus.chunk_count
+            for term, frequency in zip(missing, self._corpus.document_frequency(missing), strict=True):
+                self._idf[term] = _idf(self._size, frequency)
+
+    def specificity(self, text: str) -> float:
+        """How rare the rarest content word of a text is, 0 to about 1: idf over that of a word seen nowhere."""
+        terms = self.content(text)
+        if not terms:
+            return 0.0
+        self.learn(terms)
+        size = self._size or 0
+        return max(self._idf[term] for term in terms) / _idf(size, 0)
 
     def coverage(self, wanted: Terms, *texts: Terms) -> float:
         """Share of the idf mass of `wanted` that the texts hold together, 0 to 1."""
@@ -69,3 +87,7 @@ class Lexical:
         weights = [(self.idf(term), any(term in text for text in texts)) for term in sorted(wanted)]
         total = sum(weight for weight, _ in weights)
         return sum(weight for weight, covered in weights if covered) / total if total else 0.0
+
+
+def _idf(size: int, frequency: int) -> float:
+    return math.log(1 + (size + 0.5) / (frequency + 0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import embedding_input
 from thresher.engine.policies.builtin.lexical import Corpus, Lexical, Terms
 from thresher.engine.policies.builtin.links import Entity, bare_title, entities, fold
-from thresher.engine.policy import Observation
+from thresher.engine.policy import Observation, Sighting
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,15 @@ class Passage:
         return len(folded) > 2 and folded in self.folded
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one query of a turn ranked, as far as it is known here; `query` is its text."""
+
+    turn: int
+    query: str
+    sightings: tuple[Sighting, ...]
+
+
 class Passages:
     """Passages in order of arrival. Pruning the context never touches them."""
 
@@ -56,6 +66,7 @@ class Passages:
         self._by_id: dict[str, Passage] = {}
         self._fused: dict[str, float] = {}
         self._matrix: Vectors | None = None
+        self.looked: list[Looked] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -76,9 +87,11 @@ class Passages:
         """The best fused score that any query gave it."""
         return self._fused.get(passage.id, 0.0)
 
-    def sight(self, observations: Iterable[Observation]) -> None:
+    def sight(self, observations: Iterable[Observation], turn: int) -> None:
         """Take up how the queries of a turn ranked what is known, shown again or not."""
         for observation in observations:
+            if observation.sightings:
+                self.looked.append(Looked(turn, _query(observation), observation.sightings))
             for sighting in observation.sightings:
                 known = self._fused.get(sighting.evidence_id, 0.0)
                 self._fused[sighting.evidence_id] = max(known, sighting.score)
@@ -106,3 +119,12 @@ class Passages:
             except KeyError:
                 pass
         return self._corpus.query_vectors([embedding_input(evidence.title, evidence.text) for evidence in new])
+
+
+def _query(observation: Observation) -> str:
+    """The query of a search; "" for other calls."""
+    try:
+        query = json.loads(observation.call.arguments).get("query", "")
+    except (ValueError, AttributeError):
+        return ""
+    return query if isinstance(query, str) else ""

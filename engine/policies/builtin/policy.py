@@ -12,16 +12,32 @@ of a guess. Rank weights were fitted on training splits only.
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from thresher.context import escape
+from thresher.engine.policies.builtin.choosing import Choices
+from thresher.engine.policies.builtin.evidence_features import Found, rank_table
 from thresher.engine.policies.builtin.lexical import Corpus, Lexical
 from thresher.engine.policies.builtin.links import sentences
 from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.questions import mentions, slots
-from thresher.engine.policies.builtin.ranking import Clause, Floats, RankWeights, features, match, score, spread, trust
+from thresher.engine.policies.builtin.ranking import (
+    Clause,
+    Floats,
+    Memo,
+    RankWeights,
+    features,
+    match,
+    score,
+    spread,
+    trust,
+)
 from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
-from thresher.engine.policies.builtin.stopping import THRESHOLD, judge
+from thresher.engine.policies.builtin.stopping import THRESHOLD, Verdict, judge
+from thresher.engine.policies.builtin.weights import Kind
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.requests import Effort, Strategy
 
@@ -34,6 +50,9 @@ SEARCHES = ("search_corpus", "search_web")
 JUSTIFICATION_CHARACTERS = 2_000
 SENTENCE_CHARACTERS = 400
 CHARACTERS_PER_TOKEN = 3
+MANY_TURNS = 8
+GOING_ON = 2.0
+"""What the rules think of another hop where one is allowed: they always make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +77,26 @@ class Settings:
 
 
 class BuiltinPolicy:
-    """One search over one corpus."""
+    """One search over one corpus.
+
+    Args:
+        choices: learned choices; without them it chooses by its hand-written rules.
+    """
 
     name = "builtin"
 
-    def __init__(self, corpus: Corpus, settings: Settings | None = None) -> None:
+    def __init__(self, corpus: Corpus, settings: Settings | None = None, choices: Choices | None = None) -> None:
         self._corpus = corpus
         self._settings = settings or Settings()
+        self._choices = choices
         self._lexical = Lexical(corpus)
-        self._rewriter = Rewriter(corpus.query_vectors, self._lexical, self._settings.rewriting)
+        self._rewriter = Rewriter(corpus.query_vectors, self._lexical, self._settings.rewriting, choices)
         self._clauses: list[Clause] = []
         self._states: list[State] = []
         self._latest: list[State] = []
         self._root: State | None = None
         self._passages: Passages | None = None
+        self._memo: Memo = {}
 
     async def decide(self, view: View) -> Decision:
         """The next turn. Embedding and ranking run in a thread, so that other searches go on meanwhile."""
@@ -82,9 +107,11 @@ class BuiltinPolicy:
             self._passages = Passages(self._corpus, self._lexical)
             return self._open(view)
         fresh = self._passages.learn(view.store)
-        self._passages.sight(view.observations)
+        self._passages.sight(view.observations, view.turn - 1)
         hops_done = view.turn - 2
         if not fresh or hops_done >= HOPS.get(view.effort, 0) or view.turns_left <= 1:
+            return self._finish(view, self._root, self._passages)
+        if self._choices is not None and not self._goes_on(view, fresh, self._choices):
             return self._finish(view, self._root, self._passages)
         return self._follow(view, self._root, self._passages) or self._finish(view, self._root, self._passages)
 
@@ -134,7 +161,7 @@ class BuiltinPolicy:
         """The rewrites whose search confirmed them best; at first, the question."""
         if not self._latest:
             return [root]
-        trusted = trust(self._latest, match(self._latest, passages, self._lexical)).tolist()
+        trusted = trust(self._latest, match(self._latest, passages, self._lexical, self._memo)).tolist()
         order = sorted(zip(trusted, self._latest, strict=True), key=lambda pair: -pair[0])
         return [state for _, state in order[: self._settings.frontier]]
 
@@ -150,7 +177,7 @@ class BuiltinPolicy:
 
     def _note(self, question: str, passages: Passages) -> str:
         """What is known so far: the best passages by id, each with the sentence of it that tells most."""
-        fits = match(self._states, passages, self._lexical)
+        fits = match(self._states, passages, self._lexical, self._memo)
         lines = []
         for passage in self._ranked(question, fits, passages)[: self._settings.keep]:
             told = " ".join(self._telling_sentence(question, passage).split())[:SENTENCE_CHARACTERS]
@@ -159,10 +186,55 @@ class BuiltinPolicy:
 
     def _outgrown(self, view: View, passages: Passages) -> list[str]:
         """Every live chunk but the few that rank best by what is known now."""
-        fits = match(self._states, passages, self._lexical)
-        ranked = [passage.id for passage in self._ranked(view.question, fits, passages)]
+        fits = match(self._states, passages, self._lexical, self._memo)
         live = set(view.live_tokens)
-        return [i for i in ranked if i in live][self._settings.keep :]
+        if self._choices is None:
+            ranked = [passage.id for passage in self._ranked(view.question, fits, passages)]
+            return [i for i in ranked if i in live][self._settings.keep :]
+        table: Floats = features(view.question, self._clauses, self._states, fits, passages, self._lexical)
+        ranked_rows = [(row, passage) for row, passage in self._by_rules(table, passages) if passage.id in live]
+        if len(ranked_rows) <= self._settings.keep:
+            return []
+        kept = set(self._choices.order(Kind.KEEP, self._keep_table(table, ranked_rows), self._settings.keep))
+        return [passage.id for place, (_, passage) in enumerate(ranked_rows) if place not in kept]
+
+    def _goes_on(self, view: View, fresh: int, choices: Choices) -> bool:
+        """Whether another hop is made where one is allowed."""
+        assert self._root is not None
+        assert self._passages is not None
+        passages = self._passages
+        fits = match(self._states, passages, self._lexical, self._memo)
+        trusted = float(trust(self._states, fits).max()) if self._states else 0.0
+        by_fused = sorted(passages.all, key=lambda passage: -passages.fused(passage))[: view.max_results]
+        verdict = judge(view.question, self._root.vector, by_fused, trusted, self._lexical)
+        hop = view.turn - 2
+        row = (
+            GOING_ON,
+            hop,
+            HOPS.get(view.effort, 0) - hop,
+            min(view.turns_left, MANY_TURNS) / MANY_TURNS,
+            np.log1p(fresh),
+            trusted,
+            verdict.score,
+            (view.budget.soft - view.prompt.tokens) / view.budget.soft,
+        )
+        return choices.yes(Kind.GO_ON, np.array([row], dtype=np.float64))
+
+    def _by_rules(self, table: Floats, passages: Passages) -> list[tuple[int, Passage]]:
+        """Passages with their rows, in the order of the hand-written rules."""
+        row = {passage.id: j for j, passage in enumerate(passages.all)}
+        ranked = spread(passages.all, score(table, self._settings.weights).tolist(), self._settings.discount)
+        return [(row[passage.id], passage) for passage in ranked]
+
+    def _keep_table(self, table: Floats, ranked: list[tuple[int, Passage]]) -> Floats:
+        """Features of live passages, shape (passages, features), columns in the order of `FEATURES[Kind.KEEP]`."""
+        assert self._root is not None
+        assert self._passages is not None
+        rows = [row for row, _ in ranked]
+        place = (self._settings.keep - np.arange(len(ranked), dtype=np.float64)) / 2
+        near = self._passages.matrix[rows] @ self._root.vector
+        age = np.array(rows, dtype=np.float64) / len(self._passages)
+        return np.column_stack([place, table[rows], near, age]).astype(np.float64)
 
     def _dearest_search(self, view: View) -> int:
         """Tokens that the chunks of the dearest search of the last turn took."""
@@ -176,17 +248,23 @@ class BuiltinPolicy:
     def _finish(self, view: View, root: State, passages: Passages) -> Decision:
         if not len(passages):
             return _finish([], sufficient=False, why="No search brought a passage.", missing=[view.question])
-        fits = match(self._states, passages, self._lexical)
-        ranked = self._ranked(view.question, fits, passages)[: view.max_results]
+        fits = match(self._states, passages, self._lexical, self._memo)
+        ranked, margin = self._returned(view, root, fits, passages)
         best = float(trust(self._states, fits).max()) if self._states else 0.0
         verdict = judge(view.question, root.vector, ranked, best, self._lexical)
+        sufficient = verdict.sufficient
+        if self._choices is not None:
+            told = _verdict_row(verdict, best, hops=view.turn - 2, shown=len(passages), margin=margin)
+            sufficient = self._choices.yes(Kind.SUFFICIENT, told)
         why = f"The evidence scores {verdict.score:.2f} for covering the question (enough from {THRESHOLD:.2f})."
+        if sufficient is not verdict.sufficient:
+            why += f" Learned weights say that it is {'enough' if sufficient else 'not enough'}."
         if self._states:
             why += f" Followed {', '.join(dict.fromkeys(state.bridge for state in self._states))}."
         quotes = {p.id: self._telling_sentence(view.question, p) for p in ranked[: self._settings.quotes]}
         return _finish(
             [passage.id for passage in ranked],
-            sufficient=verdict.sufficient,
+            sufficient=sufficient,
             why=why[:JUSTIFICATION_CHARACTERS],
             missing=list(verdict.missing),
             quotes={i: quote for i, quote in quotes.items() if quote and escape(quote) == quote},
@@ -196,6 +274,20 @@ class BuiltinPolicy:
         table: Floats = features(question, self._clauses, self._states, fits, passages, self._lexical)
         scores = score(table, self._settings.weights).tolist()
         return spread(passages.all, scores, self._settings.discount)
+
+    def _returned(self, view: View, root: State, fits: Floats, passages: Passages) -> tuple[list[Passage], float]:
+        """The list that is returned, and by how much its first passage stands out from its last, 0 for one alone."""
+        table: Floats = features(view.question, self._clauses, self._states, fits, passages, self._lexical)
+        if self._choices is None:
+            scores = score(table, self._settings.weights)
+            ranked = spread(passages.all, scores.tolist(), self._settings.discount)[: view.max_results]
+            return ranked, 0.0
+        vector = np.asarray(root.vector, dtype=np.float64)
+        found = Found(view.question, vector, self._clauses, self._states, passages, table, fits)
+        wide = rank_table(found, self._lexical)
+        scores = self._choices.weights.heads[Kind.RANK].scores(wide)
+        rows = self._choices.order(Kind.RANK, wide, view.max_results)
+        return [passages.all[row] for row in rows], float(scores[rows[0]] - scores[rows[-1]])
 
     def _telling_sentence(self, question: str, passage: Passage) -> str:
         """The sentence that covers most of the question and its rewrites; "" if none covers anything."""
@@ -207,6 +299,18 @@ class BuiltinPolicy:
             scored.append((covered, -number, sentence.strip()))
         covered, _, sentence = max(scored, default=(0.0, 0, ""))
         return sentence if covered > 0 else ""
+
+
+def _verdict_row(verdict: Verdict, trusted: float, *, hops: int, shown: int, margin: float) -> Floats:
+    """Features of what is said of the evidence, shape (1, features), in the order of `FEATURES[Kind.SUFFICIENT]`."""
+    rules = _logit(verdict.score) - _logit(THRESHOLD)
+    row = (rules, verdict.nearest, verdict.covered, trusted, len(verdict.missing), hops, np.log1p(shown), margin)
+    return np.array([row], dtype=np.float64)
+
+
+def _logit(share: float) -> float:
+    bounded = min(max(share, 1e-6), 1 - 1e-6)
+    return math.log(bounded / (1 - bounded))
 
 
 def _search_tools(view: View) -> list[str]:

@@ -61,22 +61,31 @@ class RankWeights:
     fused: float = 3.73
 
 
-def match(states: Sequence[State], passages: Passages, lexical: Lexical) -> Floats:
+Memo = dict[State, tuple[list[float], list[float]]]
+"""For each rewrite what `match` adds to the cosines of the passages so far: for its words, and for its bridge."""
+
+
+def match(states: Sequence[State], passages: Passages, lexical: Lexical, memo: Memo | None = None) -> Floats:
     """How rewrites and passages fit, shape (rewrites, passages).
 
-    Cosine, and more where the passage names the bridge and covers the rewrite's words.
+    Cosine, and more where the passage names the bridge and covers the rewrite's words. `memo` keeps what is slow to
+    tell between calls of one search, whose passages only become more.
     """
     if not states:
         return np.zeros((0, len(passages)))
+    memo = {} if memo is None else memo
     fits = (np.stack([state.vector for state in states]) @ passages.matrix.T).astype(np.float64)
     for i, state in enumerate(states):
-        bridge, wanted = fold(state.bridge), lexical.content(state.text)
-        for j, passage in enumerate(passages.all):
-            if passage.id in state.chain:  # the source of a bridge cannot confirm it
-                fits[i, j] = 0.0
-            else:
-                fits[i, j] += COVERED * lexical.coverage(wanted, passage.terms)
-            fits[i, j] += NAMED * passage.names(bridge)
+        covered, named = memo.setdefault(state, ([], []))
+        if len(covered) < len(passages):
+            bridge, wanted = fold(state.bridge), lexical.content(state.text)
+            for passage in passages.all[len(covered) :]:
+                own = passage.id in state.chain  # the source of a bridge cannot confirm it
+                covered.append(-np.inf if own else COVERED * lexical.coverage(wanted, passage.terms))
+                named.append(NAMED * passage.names(bridge))
+        fits[i] += covered
+        fits[i, np.isneginf(fits[i])] = 0.0
+        fits[i] += named
     return fits
 
 

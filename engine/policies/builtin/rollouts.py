@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import astuple, replace
 
+from thresher.engine.policies.builtin.choosing import Choices, Drawing
 from thresher.engine.policies.builtin.policy import BuiltinPolicy, Settings
 from thresher.engine.policies.builtin.ranking import RankWeights
 
@@ -17,7 +18,12 @@ def varied(policy: BuiltinPolicy, seed: int) -> BuiltinPolicy:
     """The policy of rollout `seed`; 0 is the policy itself. One seed always gives the same one."""
     if seed == 0:
         return policy
-    return BuiltinPolicy(policy._corpus, varied_settings(policy._settings, seed))
+    choices = policy._choices
+    if choices is not None and isinstance(choices.chooser, Drawing):
+        # In training what varies is what is drawn, so that the chance of each choice is known.
+        drawn = Choices(choices.weights, choices.chooser.reseeded(seed))
+        return BuiltinPolicy(policy._corpus, policy._settings, drawn)
+    return BuiltinPolicy(policy._corpus, varied_settings(policy._settings, seed), choices)
 
 
 def varied_settings(settings: Settings, seed: int) -> Settings:

@@ -24,11 +24,16 @@ _NEAREST, _COVERED, _TRUST, _BIAS = 5.54, 4.88, 1.01, -7.57
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the evidence seems to cover the question, the estimate behind that, and the names nothing mentions."""
+    """Whether the evidence seems to cover the question, the estimate behind that, and the names nothing mentions.
+
+    `nearest` is the cosine of the nearest passage, `covered` the share of the question's words that the best hold.
+    """
 
     sufficient: bool
     score: float
     missing: tuple[str, ...]
+    nearest: float = 0.0
+    covered: float = 0.0
 
 
 def judge(question: str, vector: Vectors, ranked: Sequence[Passage], trust: float, lexical: Lexical) -> Verdict:
@@ -44,4 +49,4 @@ def judge(question: str, vector: Vectors, ranked: Sequence[Passage], trust: floa
     score = 1 / (1 + math.exp(-(_NEAREST * nearest + _COVERED * covered + _TRUST * trust + _BIAS)))
     named = [span.of(question) for span in mentions(question, question=True)]
     missing = tuple(name for name in named if not any(passage.names(fold(name)) for passage in ranked))
-    return Verdict(score >= THRESHOLD, score, missing)
+    return Verdict(score >= THRESHOLD, score, missing, nearest, covered)

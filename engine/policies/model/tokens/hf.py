@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from thresher.corpus.collection import Collection
-from thresher.engine.errors import InvalidRequest, PolicyError
+from thresher.engine.errors import InvalidRequest, ModelUnavailable, PolicyError
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.model.tokens.policy import TokensPolicy
 from thresher.engine.policies.model.tokens.rendering import Ids
@@ -340,5 +340,5 @@ def _nucleus(probabilities: Any, top_p: float) -> Any:
     return weights
 
 
-def _explained(error: Exception, name: str) -> PolicyError:
-    return PolicyError(f"{name} failed: {type(error).__name__}: {error}")
+def _explained(error: Exception, name: str) -> ModelUnavailable:
+    return ModelUnavailable(f"{name} failed: {type(error).__name__}: {error}")

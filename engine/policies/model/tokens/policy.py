@@ -32,6 +32,7 @@ SEEDS_APART = 1_000
 """Each turn takes the next seed, so that turns do not repeat one another's dice; rollouts are this far apart."""
 _LOGPROBS = ("tokens", "token_logprobs")
 _TOKEN_NAME = re.compile(r"token_id:[0-9]{1,18}")
+_VERSION = re.compile(r"-(w[0-9]{1,9})$")
 FRAME_TOKENS = 8
 """Room kept for framing that a reply does not bring itself."""
 
@@ -179,7 +180,7 @@ class CompletionsSampler:
             logprobs=logprobs,
             cut=finish == "length",
             model=str(answer.get("model") or self._settings.model),
-            weights=str(answer.get("weight_version") or answer.get("system_fingerprint") or ""),
+            weights=_weights(answer),
             usage=_usage(answer.get("usage"), prompt, ids, retries),
             ending=stop if ended else None,
             faults=tuple(faults),
@@ -244,6 +245,12 @@ def _sampled(choice: Mapping[str, Any]) -> tuple[Ids, tuple[float, ...] | None]:
         )
     whole = len(values) == len(ids) and all(isinstance(v, (int, float)) and math.isfinite(v) for v in values)
     return tuple(ids), tuple(float(value) for value in values) if whole else None
+
+
+def _weights(answer: Mapping[str, Any]) -> str:
+    """The version of the weights that answered: that of an adapter called `…-w3` is `w3`."""
+    named = _VERSION.search(str(answer.get("model") or ""))
+    return named[1] if named else str(answer.get("weight_version") or answer.get("system_fingerprint") or "")
 
 
 def _usage(counts: Any, prompt: Ids, ids: Ids, retries: int) -> ModelUsage:

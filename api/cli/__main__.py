@@ -1,0 +1,5 @@
+"""`python -m thresher.api.cli`, for launchers that start a module on several processes."""
+
+from thresher.api.cli import main
+
+main()

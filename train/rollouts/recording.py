@@ -1,0 +1,170 @@
+"""Rollouts on disk: one a line, trajectory and reward, so that a run can be looked into and learned from again.
+
+Every line is written whole or not at all as far as a process can see to that. A process that is killed may leave half a
+line at the end: reading passes over it, and whoever writes next takes it away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from thresher.engine.trajectory import Trajectory
+from thresher.train.errors import TrainError
+from thresher.train.rewards.facts import Facts
+from thresher.train.rewards.reward import Reward
+from thresher.train.rollouts.rollout import Group, Rollout
+from thresher.train.tasks.task import Task
+
+_BLOCK = 1 << 16
+
+
+class RecordingError(TrainError):
+    """A file of rollouts cannot be written or read. The message names it, and the line."""
+
+    code = "recording_failed"
+
+
+class RecordedRollout(BaseModel):
+    """A rollout as it lies in the file; see `Rollout`. Of its result the trajectory is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: int
+    sample: int
+    task: Task
+    trajectory: Trajectory | None
+    facts: Facts | None
+    reward: Reward | None
+    versions: tuple[int, ...] = ()
+    seconds: float = 0.0
+    attempts: int = 1
+    fault: str | None = None
+
+    @classmethod
+    def of(cls, rollout: Rollout) -> Self:
+        """What is kept of a rollout."""
+        return cls.model_construct(
+            group=rollout.group,
+            sample=rollout.sample,
+            task=rollout.task,
+            trajectory=rollout.trajectory,
+            facts=rollout.facts,
+            reward=rollout.reward,
+            versions=rollout.versions,
+            seconds=rollout.seconds,
+            attempts=rollout.attempts,
+            fault=rollout.fault,
+        )
+
+
+class RolloutLog:
+    """Appends groups to a file of rollouts. One process writes it at a time.
+
+    Raises:
+        RecordingError: another process writes it, or it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RecordingError(f"cannot write {path}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            raise RecordingError(f"another process writes {path}: name another file, or end that process") from error
+        _cut_torn_line(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def append(self, group: Group) -> None:
+        """Write the rollouts of a group, faults too.
+
+        Raises:
+            RecordingError: the disk is full, or gone. What was written of the group is taken back.
+        """
+        lines = b"".join(_line(RecordedRollout.of(rollout)) for rollout in group.rollouts)
+        size = os.fstat(self._file).st_size
+        try:
+            rest = memoryview(lines)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            os.ftruncate(self._file, size)
+            raise RecordingError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def read_rollouts(path: Path) -> Iterator[RecordedRollout]:
+    """Rollouts of a file, in the order in which their groups were handed over. Half a line at its end is passed over.
+
+    Raises:
+        RecordingError: the file cannot be read, or a line of it is no rollout.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield _record(line)
+                except ValueError as error:
+                    raise RecordingError(f"{path}:{number} is not a rollout: {error}") from error
+    except OSError as error:
+        raise RecordingError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _record(line: bytes) -> RecordedRollout:
+    try:
+        return RecordedRollout.model_validate_json(line)
+    except ValidationError:
+        if b"\\ud" not in line:
+            raise
+        return RecordedRollout.model_validate(json.loads(line))
+
+
+def _line(record: RecordedRollout) -> bytes:
+    try:
+        return record.model_dump_json().encode() + b"\n"
+    except ValueError:  # a task whose answers hold what UTF-8 has no form for
+        return json.dumps(record.model_dump(mode="python"), default=_plain).encode() + b"\n"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _cut_torn_line(file: int) -> None:
+    """Cut the file behind its last line end."""
+    end = os.fstat(file).st_size
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        block = os.pread(file, end - start, start)
+        at = block.rfind(b"\n")
+        if at >= 0:
+            os.ftruncate(file, start + at + 1)
+            return
+        end = start
+    os.ftruncate(file, 0)

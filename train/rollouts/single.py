@@ -1,0 +1,102 @@
+"""One group by itself: for the doctor, the hack suite, supervised fine-tuning, and evaluation of a set."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from thresher.engine.requests import SearchRequest
+from thresher.engine.search import SearchEngine
+from thresher.train.rollouts.errors import ScoringFailed
+from thresher.train.rollouts.rollout import Group
+from thresher.train.rollouts.scoring import Outcome, Scores, scored_group
+from thresher.train.rollouts.searching import Attempt, search_once
+from thresher.train.rollouts.seeds import group_seeds
+from thresher.train.rollouts.settings import RollSettings
+from thresher.train.tasks.task import Task
+
+
+async def roll_group(
+    engine: SearchEngine,
+    request: SearchRequest,
+    scorer: Scores,
+    task: Task,
+    *,
+    size: int,
+    number: int = 0,
+    seed: int = 0,
+    version: int = 0,
+    progress: float = 1.0,
+    concurrency: int | None = None,
+    settings: RollSettings | None = None,
+    slots: asyncio.Semaphore | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Group:
+    """Run `size` searches of one task and score them.
+
+    Args:
+        request: how to search; the task's question takes the place of its query.
+        number: of the group; with `seed` it decides what its rollouts try.
+        version: of the weights, for policies whose samplers do not say it.
+        progress: of training, in [0, 1], for rewards that change with it.
+        concurrency: searches of this group at once; None runs all.
+        settings: for attempts, back-off and deadline; its sizes, seed and concurrency are not looked at.
+        slots: shared by groups that run beside each other, in place of `concurrency`.
+
+    Returns:
+        The group. Rollouts that no attempt got past an infrastructure fault are in it without a reward: look at
+        `Group.scored`.
+
+    Raises:
+        ScoringFailed: the scorer or the engine raised; the message names the task.
+    """
+    settings = settings or RollSettings()
+    slots = slots or asyncio.Semaphore(concurrency or size)
+    attempts = [Attempt() for _ in range(size)]
+
+    async def sample(index: int, own_seed: int) -> Outcome:
+        dice = random.Random(own_seed)
+        for tried in range(1, settings.attempts + 1):
+            async with slots:
+                started = time.perf_counter()
+                found = await search_once(
+                    engine,
+                    request,
+                    task,
+                    seed=own_seed,
+                    attempt=attempts[index],
+                    version=lambda: version,
+                    deadline_s=settings.deadline_s,
+                )
+                outcome = Outcome(found, time.perf_counter() - started, tried)
+            if found.fault is None or not found.fault.passing or tried == settings.attempts:
+                return outcome
+            await sleep(settings.wait_s(tried, dice.random()))
+            attempts[index] = Attempt()
+        raise AssertionError("there is at least one attempt")
+
+    searches = [asyncio.create_task(sample(*item)) for item in enumerate(group_seeds(seed, number, size))]
+    try:
+        outcomes = await asyncio.gather(*searches)
+    except Exception as error:
+        raise ScoringFailed(
+            f"the search for task {task.id!r} raised {type(error).__name__}: {error}. This is a bug in the engine, "
+            "its policy or its tools"
+        ) from error
+    finally:
+        for attempt, search in zip(attempts, searches, strict=True):
+            attempt.cancel.set()  # the engine's own way to stop
+            if not attempt.searching:
+                search.cancel()
+        await asyncio.gather(*searches, return_exceptions=True)
+    return scored_group(
+        number,
+        task,
+        outcomes,
+        request=request,
+        scorer=scorer,
+        progress=progress,
+        deadline_s=settings.deadline_s,
+    )

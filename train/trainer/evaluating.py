@@ -1,0 +1,183 @@
+"""Scores on tasks that are not trained on, by the same searches, scorer and model as the rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from thresher.engine.requests import SearchRequest
+from thresher.engine.search import SearchEngine
+from thresher.train.errors import RunError
+from thresher.train.monitoring.log import StepLog
+from thresher.train.monitoring.means import FactMeans, Spread
+from thresher.train.rewards.facts import Facts
+from thresher.train.rollouts.rollout import Group
+from thresher.train.rollouts.scoring import Scores
+from thresher.train.rollouts.settings import RollSettings
+from thresher.train.rollouts.single import roll_group
+from thresher.train.tasks.task import Task
+
+EVALUATIONS = "evaluations.jsonl"
+
+
+class Evaluation(BaseModel):
+    """What the model scored at one point of its training. Shares lie in [0, 1]; None where no task allows a figure.
+
+    Attributes:
+        label: `before`, `step` or `after`.
+        evidence_recall: gold documents returned, of all; over tasks with gold. `trajectory_recall`: shown, of all.
+        precision: gold of the documents returned, where any were.
+        answer_found: an answer stands in a returned passage; `answer_f1`: of answers in words, where there were any.
+        well_formed: calls and replies that could be run as written, of all.
+        searches, turns: a question.
+        reward: at the end of the training's schedule, so that evaluations can be compared.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    label: str
+    step: int
+    version: int
+    questions: int
+    faults: int = 0
+    seconds: float = 0.0
+    evidence_recall: float | None = None
+    trajectory_recall: float | None = None
+    precision: float | None = None
+    answer_found: float | None = None
+    answer_f1: float | None = None
+    well_formed: float | None = None
+    searches: float | None = None
+    turns: float | None = None
+    finished: float | None = None
+    reward: Spread | None = None
+    terms: dict[str, float] = {}
+    parts: dict[str, float] = {}
+    facts: FactMeans | None = None
+
+    @classmethod
+    def of(cls, groups: Sequence[Group], *, label: str, step: int, version: int, seconds: float) -> Evaluation:
+        """The scores of these searches. What an infrastructure fault took away is counted, and in no mean."""
+        log = StepLog.of(groups, step=step)
+        facts = [rollout.facts for group in groups for rollout in group.rollouts if rollout.facts is not None]
+        gold = [fact for fact in facts if fact.gold]
+        asked = [fact for fact in facts if fact.has_answers]
+        means = log.facts
+        return cls(
+            label=label,
+            step=step,
+            version=version,
+            questions=log.rollouts,
+            faults=log.faults,
+            seconds=seconds,
+            evidence_recall=_mean(len(fact.gold & set(fact.returned)) / len(fact.gold) for fact in gold),
+            trajectory_recall=_mean(len(fact.gold & fact.shown) / len(fact.gold) for fact in gold),
+            precision=_mean(_precision(fact) for fact in gold if fact.returned),
+            answer_found=_mean(fact.answer_returned for fact in asked),
+            answer_f1=_mean(fact.answer_f1 for fact in asked if fact.answer_f1 is not None),
+            well_formed=None if means is None else 1 - means.malformed_rate,
+            searches=None if means is None else means.searches,
+            turns=None if means is None else means.turns,
+            finished=None if means is None else means.finished,
+            reward=log.reward,
+            terms=log.terms,
+            parts=log.parts,
+            facts=means,
+        )
+
+
+async def evaluate(
+    engine: SearchEngine,
+    request: SearchRequest,
+    scorer: Scores,
+    tasks: Sequence[Task],
+    *,
+    label: str,
+    step: int,
+    version: int,
+    settings: RollSettings,
+    seed: int = 0,
+    on_task: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """One search of each task, with the same dice each time, so that evaluations of a run can be compared.
+
+    Args:
+        settings: of it, concurrency, attempts and deadline count.
+        on_task: told how many are done, and of how many.
+    """
+    started = time.perf_counter()
+    slots = asyncio.Semaphore(settings.concurrency)
+    done = 0
+
+    async def one(number: int, task: Task) -> Group:
+        nonlocal done
+        group = await roll_group(
+            engine,
+            request,
+            scorer,
+            task,
+            size=1,
+            number=number,
+            seed=seed,
+            version=version,
+            slots=slots,
+            settings=settings,
+        )
+        done += 1
+        if on_task is not None:
+            on_task(done, len(tasks))
+        return group
+
+    async with asyncio.TaskGroup() as searches:
+        running = [searches.create_task(one(number, task)) for number, task in enumerate(tasks)]
+    groups = [task.result() for task in running]
+    return Evaluation.of(groups, label=label, step=step, version=version, seconds=time.perf_counter() - started)
+
+
+def append_evaluation(folder: Path, evaluation: Evaluation) -> None:
+    """Write one behind the others; it is on the disk when this returns."""
+    with (folder / EVALUATIONS).open("a+b") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # torn by a kill
+                file.write(b"\n")
+        file.write(evaluation.model_dump_json(exclude_none=True).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_evaluations(folder: Path) -> list[Evaluation]:
+    """The evaluations of a run, each step and label once: the later counts. Torn lines are left out."""
+    path = folder / EVALUATIONS
+    if not path.is_file():
+        return []
+    found: dict[tuple[str, int], Evaluation] = {}
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        try:
+            json.loads(line)
+        except ValueError:
+            continue
+        try:
+            evaluation = Evaluation.model_validate_json(line)
+        except ValidationError as error:
+            raise RunError(f"{path}:{number} is no evaluation of this version of thresher: {error}") from error
+        found[evaluation.label, evaluation.step] = evaluation
+    return sorted(found.values(), key=lambda each: (each.step, each.label == "after"))
+
+
+def _precision(fact: Facts) -> float:
+    returned = set(fact.returned)
+    return len(fact.gold & returned) / len(returned)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return fmean(listed) if listed else None
