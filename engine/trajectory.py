@@ -122,8 +122,8 @@ class TurnRecord(_Record):
 class Trajectory(_Record):
     """A whole search, replayable. `opening` are the ledger events before the first turn.
 
-    `subagents` are the searches of its sub-agents, or its rollouts, each replayable by itself. `error_code` is what kind
-    of thing `error` tells of: the `code` of an error of ours, `could_not_search`, or the class of any other exception.
+    `subagents` are the searches of its sub-agents, or its rollouts, each replayable by itself. `error_code` is what
+    kind of thing `error` tells of: the `code` of an error of ours, `could_not_search`, or the class of any other one.
     """
 
     version: int = 1

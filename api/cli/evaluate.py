@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +12,13 @@ import typer
 
 from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags, with_web_sources
 from thresher.api.cli.console import ExitCode, emit, out, plural, table, warn
+from thresher.api.cli.train.source import OwnCollectionOption
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from thresher.api.config import Settings
+    from thresher.corpus.collection import Collection
     from thresher.engine.requests import SearchRequest
     from thresher.train.evaluation.leakage import LeakGuard
     from thresher.train.evaluation.report import Comparison, LeakCounts
@@ -28,8 +33,9 @@ def register(app: typer.Typer) -> None:
 @with_flags()
 def evaluate(
     ctx: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with corpus.jsonl and queries.jsonl.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with queries.jsonl and its documents.")],
     flags: Flags,
+    collection: OwnCollectionOption = None,
     compare: Annotated[
         str | None,
         typer.Option("--compare", metavar="HOW,HOW,…", help="Score these strategies side by side; all: every one."),
@@ -69,6 +75,7 @@ def evaluate(
             policy=chosen.policy,
             open_policy=lambda: open_policy(choice, chosen.model_api_key),
             open_web=lambda: open_web(chosen.web()),
+            open_collection=None if collection is None else partial(_opened, chosen, collection),
             leak_guard=guard,
             profile=choice.engine_profile(choice.make(chosen.model_api_key)),
             split=split,
@@ -84,6 +91,14 @@ def evaluate(
         _print(out(), comparison)
     if any(report.failures for report in comparison.reports):
         raise typer.Exit(ExitCode.PARTIAL)
+
+
+@contextmanager
+def _opened(chosen: Settings, name: str) -> Iterator[Collection]:
+    from thresher.api.opening import Opener, require_collection
+
+    with Opener(chosen.chroma_spec(serving=False)).open(require_collection(name)) as collection:
+        yield collection
 
 
 def _ways(chosen: Settings, compare: str | None, strategy: str | None) -> dict[str, SearchRequest]:

@@ -381,6 +381,24 @@ def test_eval(evaluation_set: Path, thresher_home: Path) -> None:
     assert len(list((thresher_home / "eval").iterdir())) == 1
 
 
+def test_eval_searches_a_collection_whose_files_gold_ids_name(evaluation_set: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for line in (evaluation_set / "corpus.jsonl").read_text().splitlines():
+        document = json.loads(line)
+        (folder / document["id"]).write_text(document["text"])
+    (evaluation_set / "corpus.jsonl").unlink()
+    assert Outcome("ingest", folder, "-c", "files", "--embedder", "wordllama").code == 0
+    outcome = Outcome("eval", evaluation_set, "-c", "files", "--effort", "low", "--json")
+    assert outcome.code == 0, outcome.err
+    report = outcome.json
+    assert (report["documents"], report["embedder"]) == (3, "wordllama")
+    assert report["systems"]["policy"]["recall_10"] == 1.0
+    missing = Outcome("eval", evaluation_set, "-c", "nowhere")
+    assert missing.code == 1
+    assert "nowhere" in missing.err
+
+
 def test_demo_answers_a_question_of_several_hops() -> None:
     outcome = Outcome("demo", "--embedder", "wordllama")
     assert outcome.code in (0, 3, 4), outcome.err

@@ -18,7 +18,8 @@ def write(path: Path, *records: object) -> Path:
 
 
 def test_reads_tasks_in_order(tmp_path: Path) -> None:
-    path = write(tmp_path / "q.jsonl", {**GOOD, "source": "mine", "level": "ignored"}, "", {"id": "q2", "question": "Why?"})
+    given = {**GOOD, "source": "mine", "level": "ignored"}
+    path = write(tmp_path / "q.jsonl", given, "", {"id": "q2", "question": "Why?"})
     first, second = read_tasks(path)
     assert first == Task("q1", "Who?", ("Ada",), ("d1",), hops=2, split="dev", source="mine")
     assert first.answerable

@@ -92,7 +92,7 @@ class Explorer:
     def names(self, episode: Episode) -> list[str]:
         """The document of each passage that was shown, as gold ids name it, in the order of a ranking's rows."""
         assert episode.result.trajectory is not None
-        name = self.scorer._naming(episode.rollout.task).name
+        name = self.scorer.naming(episode.rollout.task).name
         return [name(evidence.document_id) for evidence in episode.result.trajectory.evidence]
 
     def gold_rows(self, episode: Episode) -> list[bool]:

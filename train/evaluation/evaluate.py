@@ -31,7 +31,7 @@ from thresher.train.tasks.task import Task, TaskError, load_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from thresher.corpus.collection import Collection
     from thresher.corpus.ingestion.progress import Progress
@@ -44,6 +44,7 @@ ANY_QUESTION = "?"
 
 OpenPolicy = Callable[[], "AbstractAsyncContextManager[PolicyFactory]"]
 OpenWeb = Callable[[], "AbstractAsyncContextManager[Web | None]"]
+OpenCollection = Callable[[], "AbstractContextManager[Collection]"]
 OnQuery = Callable[[int, int, Task], None]
 """Called before each query with its number from 0, the number of queries, and the task."""
 
@@ -86,6 +87,7 @@ def compare(
     policy: str = "builtin",
     open_policy: OpenPolicy | None = None,
     open_web: OpenWeb | None = None,
+    open_collection: OpenCollection | None = None,
     leak_guard: LeakGuard | None = None,
     profile: Profile = DEFAULT,
     split: str | None = None,
@@ -105,6 +107,8 @@ def compare(
         policy: what makes policies, if `open_policy` does not, and what reports call it.
         open_policy: gives what makes policies, for as long as the evaluation takes.
         open_web: gives the web that requests with the source `web` search, for as long.
+        open_collection: opens what is searched, in place of the set's own corpus; its documents go by their own ids or
+            by their sources, whichever a gold id names.
         leak_guard: finds web pages that leak their question; scores are then given without them, too.
 
     Raises:
@@ -116,9 +120,13 @@ def compare(
 
     tasks = load_tasks(directory / "queries.jsonl", split=split, limit=limit)
     started = time.perf_counter()
-    with prepared_collection(directory, embedder, on_ingest=on_ingest) as collection:
+    with (
+        open_collection()
+        if open_collection
+        else prepared_collection(directory, embedder, on_ingest=on_ingest) as collection
+    ):
         prepared = time.perf_counter() - started
-        names = _gold_names(directory, collection)
+        names = _names_of_gold(tasks, collection) if open_collection else _gold_names(directory, collection)
 
         async def run_all() -> dict[str, tuple[QueryResult, ...]]:
             async with (
@@ -130,6 +138,8 @@ def compare(
 
         results = asyncio.run(run_all())
         stats = collection.stats()
+        if open_collection:
+            embedder = collection.embedder.info.spec
     seconds = time.perf_counter() - started - prepared
     return Comparison(
         {
@@ -194,6 +204,13 @@ def _gold_names(directory: Path, collection: Collection) -> dict[str, str]:
     if (directory / "corpus.jsonl").is_file():
         return {}
     return {document.id: document.source_id for document in collection.documents()}
+
+
+def _names_of_gold(tasks: Sequence[Task], collection: Collection) -> dict[str, str]:
+    """What gold ids call documents of any collection, where they name the source: looked up for each id by itself."""
+    gold = frozenset(own for task in tasks for own in task.gold_ids)
+    sources = gold - collection.document_owners(gold).keys() if gold else gold
+    return {document.id: source for source in sources for document in collection.documents(source_id=source)}
 
 
 def collection_name(name: str, digest: str, embedder: str) -> str:

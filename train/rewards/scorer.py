@@ -51,11 +51,11 @@ class Scorer:
             return Naming(name, None if reachable is None else {i for i in task.gold_ids if reachable(i)})
 
         self.profile = profile
-        self._naming = naming or same_for_all
+        self.naming = naming or same_for_all
 
     def facts(self, task: Task, request: SearchRequest, result: SearchResult) -> Facts:
         """What is true of a search."""
-        naming = self._naming(task)
+        naming = self.naming(task)
         return facts_of(task, request, result, name=naming.name, reachable=naming.reachable)
 
     def __call__(

@@ -131,6 +131,14 @@ class Slots:
                 self._tell_broken(flight, sample, error)
             else:
                 logger.warning("task %s: a search that was stopped raised", flight.task.id, exc_info=error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if sample.attempt is not attempt or (task is not None and task.cancelling()):
+                raise
+            # Nobody cancelled this search: something in it let a cancellation of its own out. Unsaid, its group would
+            # never be complete, and training would wait for it for ever.
+            sample.attempt = None
+            self._tell_broken(flight, sample, RuntimeError(f"it was cancelled from within {error}".rstrip()))
         else:
             outcome = Outcome(found, self._clock() - started, sample.tried)
             if sample.attempt is attempt:  # else it was stopped, and another may have its place

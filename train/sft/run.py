@@ -28,6 +28,7 @@ from thresher.train.sft.settings import FREE, SftSettings
 from thresher.train.trainer.checkpoints import last_checkpoint, mark_complete
 from thresher.train.trainer.environment import Environment, OpenCollection, environment, questions_of, style_of
 from thresher.train.trainer.evaluating import Evaluation, append_evaluation, evaluate, read_evaluations
+from thresher.train.trainer.folder import run_folder
 from thresher.train.trainer.models import (
     export,
     model_folder,
@@ -37,7 +38,6 @@ from thresher.train.trainer.models import (
     trained_model,
     trainer_arguments,
 )
-from thresher.train.trainer.settings_files import FILE, check_same, load_settings, write_settings
 from thresher.train.trainer.source import Background
 from thresher.train.trainer.tracking import Tracker, trackers
 from thresher.train.trainer.watching import Tell, nothing
@@ -106,7 +106,7 @@ def train_sft(
 
     Raises:
         SettingsError: the settings do not fit each other, the model, or the run in the folder.
-        RunError: no row is left to train on.
+        RunError: no row is left to train on, or another process trains in the folder.
     """
     from transformers import set_seed
 
@@ -119,7 +119,7 @@ def train_sft(
         made = _Made(())
         surroundings: Environment | None = None
         if state.is_main_process:
-            _prepare(out, settings)
+            stack.enter_context(run_folder(out, settings, FREE))
             last_checkpoint(out / "checkpoints")
             questions = questions_of(settings.tasks, settings.evaluation)
             written = out / EXAMPLES
@@ -185,15 +185,6 @@ def train_sft(
 
 def nothing_evaluated(label: str) -> None:
     """Evaluates nothing."""
-
-
-def _prepare(out: Path, settings: SftSettings) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    if (out / FILE).exists():
-        check_same(load_settings(SftSettings, out), settings, FREE)
-    elif (out / LOG_NAME).exists():
-        raise RunError(f"{out} holds a run of another kind: name another --out folder")
-    write_settings(out, settings)
 
 
 def _collected(
@@ -334,8 +325,10 @@ def _evaluator(
     def evaluated(label: str) -> None:
         if label in done:
             return
+        version = 0 if label == "before" else steps
         training = model.training
         model.eval()
+        weights.publish(model, version)  # what it computed with the weights of before must not be used again
         evaluation = background.run(
             evaluate(
                 surroundings.engine(weights),
@@ -343,8 +336,8 @@ def _evaluator(
                 surroundings.scorer,
                 surroundings.questions.dev,
                 label=label,
-                step=0 if label == "before" else steps,
-                version=0 if label == "before" else steps,
+                step=version,
+                version=version,
                 settings=RollSettings(),
                 seed=EVALUATION_SEED,
                 on_task=lambda number, total: tell("evaluating", {"label": label, "done": number, "total": total}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list, is_peft_model
 from datasets import Dataset
+from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from trl import GRPOTrainer
@@ -262,10 +264,11 @@ class SegmentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL asks for it just before the optimiser's step: the last moment to stop."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         self._grad_norm = float(norm) if norm is not None else 0.0
-        if self._grad_norm != self._grad_norm and not self.args.fp16:
+        # An infinite norm is no better: clipping divides by it, and ∞ / ∞ is not a number.
+        if not math.isfinite(self._grad_norm) and not self.args.fp16:
             raise Diverged(
-                f"the gradient of step {self.state.global_step + 1} is not a number: lower the learning rate, and "
-                "resume from the last checkpoint"
+                f"the gradient of step {self.state.global_step + 1} is not a finite number: lower the learning "
+                "rate, and resume from the last checkpoint"
             )
         return norm
 
@@ -325,15 +328,28 @@ class SegmentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Nothing leaves this machine."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.args.should_save:
-            state: dict[str, Any] = {"version": self.version, "unchecked": self._unchecked}
-            if self.source is not None and hasattr(self.source, "state_dict"):
-                state["source"] = self.source.state_dict()
-            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            # Before all else: a checkpoint that has its trainer_state.json, which comes last, has this one too.
-            (folder / STATE_NAME).write_text(json.dumps(state), encoding="utf-8")
-        super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        try:
+            if self.args.should_save:
+                folder.mkdir(parents=True, exist_ok=True)
+                # Before all else: a checkpoint that has its trainer_state.json, which comes last, has this one too.
+                (folder / STATE_NAME).write_text(json.dumps(self._state_dict()), encoding="utf-8")
+            super()._save_checkpoint(model, trial)
+        except (
+            OSError,
+            RuntimeError,
+            SafetensorError,
+        ) as error:  # of torch and safetensors on a full disk
+            raise TrainerError(
+                f"{folder} cannot be written ({error}): see that there is space and may be written there. The "
+                "checkpoints before it are whole: start the run again to go on from the last one"
+            ) from error
+
+    def _state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"version": self.version, "unchecked": self._unchecked}
+        if self.source is not None and hasattr(self.source, "state_dict"):
+            state["source"] = self.source.state_dict()
+        return state
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from thresher.train.errors import SettingsError
+from thresher.train.errors import RunError, SettingsError
 from thresher.train.trainer.settings import Lora, Model
 
 KEPT = (
@@ -81,6 +81,7 @@ def trained_model(model: Model, lora: Lora) -> Any:
         SettingsError: it cannot be read, or has no layers of these names.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     folder = model_folder(model.path)
@@ -89,7 +90,7 @@ def trained_model(model: Model, lora: Lora) -> Any:
         base: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, model.dtype), local_files_only=True, **options
         )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise SettingsError(f"model.path: {folder} cannot be loaded: {error}") from error
     base.to(device_of(model))
     if not lora.rank:
@@ -160,7 +161,22 @@ def export(model: Any, settings: Model, out: Path) -> dict[str, str]:
 
     Returns:
         `model` and `adapter`: their folders.
+
+    Raises:
+        RunError: they cannot be written.
     """
+    from safetensors import SafetensorError
+
+    try:
+        return _exported(model, settings, out)
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
+        raise RunError(
+            f"the model cannot be written to {out} ({error}): see that there is space and may be written there, and "
+            "start the run again: it has made all its steps and only writes it"
+        ) from error
+
+
+def _exported(model: Any, settings: Model, out: Path) -> dict[str, str]:
     folder = model_folder(settings.path)
     made = {"model": str(out / "model")}
     if hasattr(model, "peft_config"):
@@ -177,12 +193,13 @@ def export(model: Any, settings: Model, out: Path) -> dict[str, str]:
 
 
 class Whole:
-    """A folder that takes the place of one before it when it is complete."""
+    """A folder that takes the place of one before it when it is complete. One process at a time makes it."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
         self.scratch = target.with_name(f".{target.name}.{os.getpid()}")
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        for left in target.parent.glob(f".{target.name}.*"):  # of a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         self.scratch.mkdir(parents=True)
 
     def done(self) -> None:

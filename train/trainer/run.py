@@ -21,7 +21,7 @@ from typing import Any
 
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.model.tokens.styles import Style
-from thresher.train.errors import RunError, SettingsError
+from thresher.train.errors import SettingsError
 from thresher.train.monitoring.log import StepLog
 from thresher.train.rollouts.curriculum import Curriculum, CurriculumSettings, Stage
 from thresher.train.rollouts.roller import Roller
@@ -38,6 +38,7 @@ from thresher.train.trainer.environment import (
     style_of,
 )
 from thresher.train.trainer.evaluating import Evaluation, evaluate, read_evaluations
+from thresher.train.trainer.folder import run_folder
 from thresher.train.trainer.models import (
     export,
     model_folder,
@@ -48,7 +49,6 @@ from thresher.train.trainer.models import (
     trainer_arguments,
 )
 from thresher.train.trainer.settings import FREE, TrainSettings
-from thresher.train.trainer.settings_files import FILE, check_same, load_settings, write_settings
 from thresher.train.trainer.source import Background, RollerSource
 from thresher.train.trainer.sync.base import Weights
 from thresher.train.trainer.tracking import trackers
@@ -110,6 +110,7 @@ def train_rl(
 
     Raises:
         SettingsError: the settings do not fit each other, the model, or the run in the folder.
+        RunError: another process trains in the folder.
         TrainError, TrainerError: training stopped; the last checkpoint stays.
     """
     from transformers import set_seed
@@ -118,17 +119,17 @@ def train_rl(
     quietly()
     out = out.absolute()
     state = process_state(settings.model)
-    if state.is_main_process:
-        prepare_folder(out, settings)
-        last_checkpoint(out / "checkpoints")
-    state.wait_for_everyone()
-    checkpoint = last_checkpoint(out / "checkpoints")
-    resumed = int(checkpoint.name.rpartition("-")[2]) if checkpoint is not None else 0
-    style = style_of(settings.model)
-    profile_of(settings.search, style)  # what does not go together is said before anything is loaded
-    set_seed(settings.seed)
-    model = trained_model(settings.model, settings.lora)
     with ExitStack() as stack:
+        if state.is_main_process:
+            stack.enter_context(run_folder(out, settings, FREE))
+            last_checkpoint(out / "checkpoints")
+        state.wait_for_everyone()
+        checkpoint = last_checkpoint(out / "checkpoints")
+        resumed = int(checkpoint.name.rpartition("-")[2]) if checkpoint is not None else 0
+        style = style_of(settings.model)
+        profile_of(settings.search, style)  # what does not go together is said before anything is loaded
+        set_seed(settings.seed)
+        model = trained_model(settings.model, settings.lora)
         main: _Main | None = None
         if state.is_main_process:
             questions = questions_of(settings.tasks, settings.evaluation)
@@ -162,20 +163,6 @@ def train_rl(
             after=evaluations.get("after"),
             last=main.watch.last if main is not None else None,
         )
-
-
-def prepare_folder(out: Path, settings: TrainSettings) -> None:
-    """Make the folder, or make sure that the run in it is this one.
-
-    Raises:
-        SettingsError: it was begun with other settings.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    if (out / FILE).exists():
-        check_same(load_settings(TrainSettings, out), settings, FREE)
-    elif (out / "log.jsonl").exists():
-        raise RunError(f"{out} holds a run of another kind: name another --out folder")
-    write_settings(out, settings)
 
 
 def roll_settings(settings: TrainSettings) -> RollSettings:

@@ -77,7 +77,13 @@ def load_settings(kind: type[S], folder: Path) -> S:
         table = json.loads((folder / FILE).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise SettingsError(f"{folder / FILE} cannot be read ({error}): is {folder} the folder of a run?") from error
-    return checked(kind, table)
+    try:
+        return checked(kind, table)
+    except SettingsError as error:
+        raise SettingsError(
+            f"{folder} holds a run of another kind, or of another version of thresher ({error}): name another --out "
+            "folder"
+        ) from error
 
 
 def check_same(before: BaseModel, now: BaseModel, free: Iterable[str]) -> None:

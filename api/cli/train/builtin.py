@@ -26,7 +26,7 @@ def builtin(
     ctx: typer.Context,
     tasks: Annotated[
         list[Path],
-        typer.Argument(metavar="TASKS…", help="A tasks.jsonl, or folders with queries.jsonl and corpus.jsonl."),
+        typer.Argument(metavar="TASKS", help="A tasks.jsonl, or folders with queries.jsonl and corpus.jsonl."),
     ],
     out_: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the weights to this .json.")],
     collection: OwnCollectionOption = None,

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="Files of one format, or a BEIR folder.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help="Files of one format, or a BEIR folder.")],
     out_: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write the set to.")],
     kind: Annotated[
         str | None,

@@ -331,6 +331,15 @@ async def test_an_engine_that_breaks_ends_the_run_with_the_tasks_name(ferries: C
             await roller.groups(1)
 
 
+async def test_a_search_that_cancels_itself_ends_the_run_and_does_not_hang_it(ferries: Collection) -> None:
+    def factory(_: Collection) -> Any:
+        raise asyncio.CancelledError("a pool was closed")
+
+    async with rolling(ferries, factory, tasks(1)) as roller:  # type: ignore[arg-type]
+        with pytest.raises(ScoringFailed, match=r"task 'task-0'.*cancelled from within"):
+            await roller.groups(1)
+
+
 async def test_tasks_that_break_end_the_run(ferries: Collection) -> None:
     def broken() -> Iterator[Task]:
         yield tasks(1)[0]

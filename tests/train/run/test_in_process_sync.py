@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import torch
 
 from thresher.corpus.collection import Collection
 from thresher.engine import SearchRequest
+from thresher.engine.policies.model.tokens.hf import _Request
+from thresher.engine.policies.model.tokens.sampling import Sample
 from thresher.engine.search import SearchEngine
 from thresher.engine.trajectory import Trajectory
 from thresher.train.errors import SyncError
@@ -101,6 +103,25 @@ def test_while_the_trainer_has_the_model_nothing_is_sampled(tiny: Path, alma: Co
             weights.publish(model, 3)
             weights.sampling()
             assert versions(searching.result(timeout=60)) == {"w3"}
+    finally:
+        weights.close()
+
+
+def test_a_reply_that_is_given_up_as_it_comes_holds_up_no_other(tiny: Path) -> None:
+    """A search may be stopped between any two steps of the worker: here just before it is given its reply."""
+
+    class Late(Future[Sample]):
+        def set_result(self, result: Sample) -> None:
+            self.cancel()
+            super().set_result(result)
+
+    _, weights = made(tiny)
+    try:
+        requests = [_Request((5, 6, 7), 2, frozenset(), None, future) for future in (Late(), Future())]
+        weights.sampler._waiting.extend(requests)
+        weights.sampler._work()
+        assert requests[0].future.cancelled()
+        assert len(requests[1].future.result(timeout=0).ids) == 2
     finally:
         weights.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from run_support import Brevity, Chance, lent, rl_settings
 from thresher.corpus.collection import Collection
 from thresher.engine import SearchRequest
 from thresher.engine.policies import make_policy
+from thresher.engine.policies.model.tokens.hf import HfSampler
 from thresher.engine.search import SearchEngine
 from thresher.train.errors import RunError, SettingsError
 from thresher.train.monitoring.log import read_log
@@ -25,7 +27,9 @@ from thresher.train.sft.run import train_sft
 from thresher.train.sft.settings import SftSettings
 from thresher.train.trainer.checkpoints import COMPLETE, complete_checkpoints, last_checkpoint
 from thresher.train.trainer.evaluating import read_evaluations
+from thresher.train.trainer.folder import run_folder
 from thresher.train.trainer.run import train_rl
+from thresher.train.trainer.settings import FREE
 from thresher.train.trainer.settings_files import read_settings
 
 
@@ -158,6 +162,46 @@ def test_a_checkpoint_that_was_not_finished_is_not_gone_on_from(tmp_path: Path) 
     assert last_checkpoint(tmp_path / "absent") is None
 
 
+def test_what_failed_before_it_made_anything_may_be_asked_for_otherwise(
+    tiny: Path, tasks: Path, alma: Collection, tmp_path: Path
+) -> None:
+    """A slip in the first try does not take the folder: here no weights, then half of them."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for file in tiny.iterdir():
+        if file.suffix != ".safetensors":
+            shutil.copy(file, bare)
+    out = tmp_path / "run"
+    for weights in (None, (tiny / "model.safetensors").read_bytes()[:5_000], b"junk"):
+        if weights is not None:
+            (bare / "model.safetensors").write_bytes(weights)
+        with pytest.raises(SettingsError, match=r"model\.path: .*bare cannot be loaded"):
+            train_rl(rl_settings(bare, tasks), out, open_collection=lent(alma), scorer=Chance())
+    settings = rl_settings(tiny, tasks, optimiser__steps=1)
+    assert train_rl(settings, out, open_collection=lent(alma), scorer=Chance()).resumed == 0
+    with pytest.raises(SettingsError, match="began with other settings"):
+        train_rl(rl_settings(bare, tasks), out, open_collection=lent(alma), scorer=Chance())
+    with pytest.raises(SettingsError, match="holds a run of another kind"):
+        train_sft(sft(tiny, tasks), out, open_collection=lent(alma))
+
+
+def test_a_second_run_on_a_folder_is_refused_before_it_touches_anything(
+    tiny: Path, tasks: Path, alma: Collection, tmp_path: Path
+) -> None:
+    settings = rl_settings(tiny, tasks)
+    writing = tmp_path / "checkpoints" / "checkpoint-1"
+    with run_folder(tmp_path, settings, FREE):
+        writing.mkdir(parents=True)
+        (writing / "optimizer.pt").write_bytes(b"half of it so far")
+        with pytest.raises(RunError, match="another process trains in"):
+            train_rl(settings, tmp_path, open_collection=lent(alma), scorer=Chance())
+        with pytest.raises(RunError, match="another process trains in"):
+            train_sft(sft(tiny, tasks), tmp_path, open_collection=lent(alma))
+        assert (writing / "optimizer.pt").exists(), "what the first run was writing was removed"
+    with run_folder(tmp_path, settings, FREE):
+        pass
+
+
 def sft(tiny: Path, tasks: Path, *sets: str) -> SftSettings:
     usual = ("search.max_tokens=6000", "sampling.max_reply_tokens=300", "optimiser.batch=2", "optimiser.steps=3")
     given = {"model.path": str(tiny), "tasks.path": str(tasks)}
@@ -211,13 +255,26 @@ def test_nothing_is_left_to_teach(tiny: Path, tasks: Path, alma: Collection, tmp
 
 
 @pytest.mark.slow
-def test_supervised_training_is_evaluated(tiny: Path, tasks: Path, alma: Collection, tmp_path: Path) -> None:
+def test_supervised_training_is_evaluated(
+    tiny: Path, tasks: Path, alma: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, object]] = []
+    prefix = HfSampler._prefix
+
+    def noted(self: HfSampler, model: Any, prompt: Any) -> Any:
+        seen.append((self.weights, self._kept))
+        return prefix(self, model, prompt)
+
+    monkeypatch.setattr(HfSampler, "_prefix", noted)
     settings = sft(tiny, tasks, "evaluation.limit=1", "optimiser.steps=1")
     report = train_sft(settings, tmp_path / "sft", open_collection=lent(alma))
     assert [each.label for each in read_evaluations(tmp_path / "sft")] == ["before", "after"]
     assert report.before is not None
     assert report.before.questions == 1
     assert report.after is not None
+    # What was computed with the weights of before is not used with those of after.
+    first = dict(reversed(seen))
+    assert first == {"w0": None, "w1": None}
 
 
 @pytest.mark.slow

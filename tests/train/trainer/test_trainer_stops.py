@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,32 @@ def test_weights_that_are_no_numbers_stop_it(tmp_path: Path) -> None:
         trainer.train()
 
 
-def test_a_gradient_that_is_no_number_stops_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_gradient_that_is_no_finite_number_stops_it(tmp_path: Path, value: str) -> None:
     model = llama()
-    model.lm_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+
+    def broken(gradient: torch.Tensor) -> torch.Tensor:
+        gradient = gradient.clone()
+        gradient[3, 3] = float(value)
+        return gradient
+
+    model.lm_head.weight.register_hook(broken)
     before = model.lm_head.weight.detach().clone()
-    with pytest.raises(Diverged, match="step 1 is not a number"):
+    with pytest.raises(Diverged, match="step 1 is not a finite number"):
         trainer_of(model, tmp_path).train()
     assert torch.equal(model.lm_head.weight, before)
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_it_with_what_to_do(tmp_path: Path) -> None:
+    """Files may have so many bytes, as on a disk that is full; torch and safetensors raise errors of their own."""
+    trainer = trainer_of(llama(), tmp_path, max_steps=1, save_strategy="steps", save_steps=1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, limits[1]))
+    try:
+        with pytest.raises(TrainerError, match=r"checkpoint-1 cannot be written .*start the run again"):
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_source_that_has_run_out_says_so(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -120,11 +120,12 @@ class HfSampler:
                 samples = [self._sample(request) for request in batch]
         except Exception as error:
             for request in batch:
-                if not request.future.done():
+                with suppress(InvalidStateError):
                     request.future.set_exception(_explained(error, self.name))
             return
         for request, sample in zip(batch, samples, strict=True):
-            if not request.future.cancelled():
+            # Cancelled by now, perhaps only just: to look first would leave the others without an answer for ever.
+            with suppress(InvalidStateError):
                 request.future.set_result(sample)
 
     def _loaded(self) -> Any:
@@ -139,9 +140,10 @@ class HfSampler:
             return list(batch)
         for request in batch:
             request.limit = min(request.limit, longest - len(request.prompt))
-            if request.limit < 1 and not request.future.cancelled():
+            if request.limit < 1:
                 message = f"the prompt has {len(request.prompt):,} tokens and {self.name} reads {longest:,}"
-                request.future.set_exception(PolicyError(f"{message}: lower max_tokens"))
+                with suppress(InvalidStateError):
+                    request.future.set_exception(PolicyError(f"{message}: lower max_tokens"))
         return [request for request in batch if request.limit >= 1]
 
     def _take(self) -> list[_Request]:
