@@ -18,6 +18,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# pytest-xdist gives its workers the width of a terminal that is not theirs; what commands print would be cut to it.
+os.environ.pop("COLUMNS", None)
 # What a user has configured must not reach fixtures of a wider scope than a test either.
 for _name in list(os.environ):
     if _name.startswith(("THRESHER_", "OPENAI_")) and not _name.startswith("THRESHER_TEST_"):

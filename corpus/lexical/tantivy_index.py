@@ -35,6 +35,9 @@ class TantivyIndex:
         self._index = tantivy.Index(self._schema, path=str(directory))
         self._analyzer = make_analyzer()
         self._index.register_tokenizer(_ANALYZER, self._analyzer)
+        # Otherwise a thread of tantivy's reloads after each commit, too. One that was held up since an older commit
+        # would put that commit's state in the place of the newer one, and what was added last would not be found.
+        self._index.config_reader(reload_policy="manual")
         self._index.reload()
         self._writer: Any = None
         self._writing = threading.Lock()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_changes_show_after_commit_and_repeat_without_harm(tmp_path: Path) -> No
     again = TantivyIndex(tmp_path / "1")
     assert [i for i, _ in again.search("ferry", 5)] == [2]
     again.close()
+
+
+def test_only_a_commit_of_its_own_moves_what_is_read(tmp_path: Path) -> None:
+    """A thread of tantivy's that reloads by itself can be late, and then takes back a newer commit."""
+    index = TantivyIndex(tmp_path)
+    index.apply(add=[Passage(1, "", "one")], remove=[])
+    index.commit()
+    index.apply(add=[Passage(2, "", "two")], remove=[])
+    index._writer.commit()
+    time.sleep(1.2)  # it looks twice a second
+    assert index.ids() == {1}
+    index.commit()
+    assert index.ids() == {1, 2}
+    index.close()
 
 
 def test_ties_are_ordered_by_id_whatever_the_segments(tmp_path: Path) -> None:

@@ -167,9 +167,8 @@ def test_tricks_know_no_more_than_the_question(collection: Collection) -> None:
 
 def test_a_reward_with_a_hole_is_found(alone: Plays, swarm: Plays) -> None:
     """Showing is all that this one pays: whoever searches widely and never ends is as good as who does the work."""
-    shows = RewardProfile.from_dict(
-        {"name": "shows", "f_beta": 0.0, "trajectory_recall": 1.0, "answer_found": 0.0, "excess": 0.0, "doubt": 0.0}
-    )
+    nothing = dict.fromkeys(("f_beta", "answer_found", "excess", "doubt", "stalled"), 0.0)
+    shows = RewardProfile.from_dict({"name": "shows", "trajectory_recall": 1.0, **nothing})
     with pytest.raises(RewardHackError, match=r"endless_rewording under shows at progress 1: mean reward"):
         assert_honest_first(rankings(alone, shows))
     pays_nothing = RewardProfile.from_dict(
