@@ -238,7 +238,7 @@ def _collected(
     chosen = filtered(candidates, settings.filter.rule)
     reads = settings.optimiser.max_length or _reads(settings)
     examples = examples_of(chosen.kept, style, max_length=reads)
-    told = [f"{chosen.total:,} searches, {len(chosen.kept):,} kept, {chosen.negatives:,} of them honest failures"]
+    told = [f"{chosen.total:,} searches, {len(chosen.kept):,} kept, {chosen.negatives:,} of which found nothing"]
     told += [f"{count:,} searches dropped: {reason}" for reason, count in chosen.dropped.items()]
     told += [f"{faults:,} searches lost to faults"] if faults else []
     told += examples.report.describe()

@@ -97,8 +97,9 @@ def _print(console: Console, monitor: Monitor, last: int) -> None:
     if not steps:
         console.print("no step has been logged yet")
         return
-    columns = [column for column in _COLUMNS if any(column.value(step) is not None for step in steps)]
     by_step = _alarms_by_step(monitor.alarms)
+    room = console.width - 2 - max((len(" ".join(names)) + 3 for names in by_step.values()), default=0)
+    columns, left_out = _fitting(steps[-last:], room)
     names = [column.name for column in columns]
     listing = table(*names, *(["alarms"] if by_step else []), right=tuple(names))
     for step in steps[-last:]:
@@ -106,6 +107,9 @@ def _print(console: Console, monitor: Monitor, last: int) -> None:
         raised = by_step.get(step.step, [])
         listing.add_row(*cells, *([" ".join(raised)] if by_step else []), style="red" if raised else "")
     console.print(listing)
+    if left_out:
+        names = ", ".join(column.name for column in left_out)
+        console.print(f"no room for {names}: widen the terminal, or take --json", style="dim")
     hidden = len(steps) - last
     if hidden > 0:
         console.print(f"{plural(hidden, 'earlier step')} not shown (--last)", style="dim")
@@ -165,6 +169,20 @@ _COLUMNS = (
     _Column("faults", "faults", "{:.0f}", lambda step: step.faults or None),
     _Column("seconds", "seconds", "{:.1f}", lambda step: step.seconds or None),
 )
+
+
+def _fitting(steps: Sequence[StepLog], room: int) -> tuple[list[_Column], list[_Column]]:
+    """The columns of a table of these steps that fit in so many characters, and those that do not.
+
+    What `_LINE` names goes first; of a number that is broken over two lines nobody has anything.
+    """
+    told = [column for column in _COLUMNS if any(column.value(step) is not None for step in steps)]
+    fitting: set[str] = set()
+    for column in sorted(told, key=lambda column: column.name not in _LINE):
+        room -= 3 + max(len(column.name), *(len(_cell(column, step)) for step in steps))
+        if room >= 0 or not fitting:
+            fitting.add(column.name)
+    return [c for c in told if c.name in fitting], [c for c in told if c.name not in fitting]
 
 
 def _cell(column: _Column, step: StepLog) -> str:

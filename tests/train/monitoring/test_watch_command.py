@@ -64,6 +64,22 @@ def test_alarms_that_are_over_are_told_and_are_no_failure(tmp_path: Path) -> Non
     assert "0 alarms, 1 with those that are over" in shown.out
 
 
+def test_a_narrow_terminal_has_fewer_columns_and_no_broken_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(DATA / "healthy.jsonl", tmp_path / "log.jsonl")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = Outcome("train", "watch", tmp_path, "--last", "1")
+    last = read_log(tmp_path)[-1]
+    assert last.reward is not None
+    [heading] = [line for line in shown.out.splitlines() if line.split()[:1] == ["step"]]
+    assert heading.split()[:5] == ["step", "reward", "±", "loss", "grad"]
+    [row] = [line.split() for line in shown.out.splitlines() if line.split()[:1] == [str(last.step)]]
+    assert row[1] == f"{last.reward.mean:.3f}"
+    assert len(row) == len(heading.split())
+    assert "no room for entropy, turns, returned" in shown.out
+
+
 def test_following_shows_what_comes_and_ends_at_an_alarm(
     collapsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
