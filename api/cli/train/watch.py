@@ -108,8 +108,8 @@ def _print(console: Console, monitor: Monitor, last: int) -> None:
         listing.add_row(*cells, *([" ".join(raised)] if by_step else []), style="red" if raised else "")
     console.print(listing)
     if left_out:
-        names = ", ".join(column.name for column in left_out)
-        console.print(f"no room for {names}: widen the terminal, or take --json", style="dim")
+        unshown = ", ".join(column.name for column in left_out)
+        console.print(f"no room for {unshown}: widen the terminal, or take --json", style="dim")
     hidden = len(steps) - last
     if hidden > 0:
         console.print(f"{plural(hidden, 'earlier step')} not shown (--last)", style="dim")
