@@ -205,10 +205,5 @@ def _expected(error: BaseException) -> bool:
     from thresher.corpus.errors import CorpusError
     from thresher.engine.errors import EngineError
     from thresher.train.errors import TrainError
-    from thresher.train.segments.errors import SegmentError
-    from thresher.train.sft.examples import ExamplesError
-    from thresher.train.tasks.task import TaskError
-    from thresher.train.trainer.errors import TrainerError
 
-    own = (CorpusError, EngineError, ConfigError, TraceError, UsageError)
-    return isinstance(error, (*own, TaskError, TrainError, ExamplesError, SegmentError, TrainerError))
+    return isinstance(error, CorpusError | EngineError | TrainError | ConfigError | TraceError | UsageError)

@@ -8,7 +8,6 @@ stretch wrote above it does not.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError
 
 from thresher.train.errors import TrainError
+from thresher.train.lines import LineFile
 from thresher.train.monitoring.means import FactMeans, MeanMax, Record, Spread
 from thresher.train.rollouts.rollout import Group
 
@@ -123,36 +123,22 @@ class LogWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.cut = _cut_torn_line(self._fd)
+            self._file = LineFile(path)
         except BlockingIOError as error:
-            os.close(self._fd)
             raise LogError(
                 f"another process writes {path}: wait for it, or give this run a folder of its own"
             ) from error
-        except BaseException:
-            os.close(self._fd)
-            raise
+        self.cut = self._file.cut
 
     def append(self, log: StepLog) -> None:
         """Write one step. It is on the disk when this returns; if it raises, the file holds no part of it."""
-        line = memoryview(log.model_dump_json(exclude_none=True).encode() + b"\n")
-        size = os.fstat(self._fd).st_size
-        try:
-            while line:
-                line = line[os.write(self._fd, line) :]
-            os.fsync(self._fd)
-        except BaseException:
-            os.ftruncate(self._fd, size)
-            raise
+        self._file.append(log.model_dump_json(exclude_none=True).encode() + b"\n", sync=True)
 
     def close(self) -> None:
         """Let others write."""
-        os.close(self._fd)
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -250,23 +236,6 @@ def _parse(line: bytes, where: str) -> StepLog:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
         raise LogError(f"{where}: not a step of a log: {faults}") from error
-
-
-def _cut_torn_line(fd: int) -> int:
-    """Cut what follows the last line end, reading from the back; the number of bytes that were cut."""
-    size = end = os.fstat(fd).st_size
-    block = 1 << 16
-    while end > 0:
-        start = max(0, end - block)
-        at = os.pread(fd, end - start, start).rfind(b"\n")
-        if at >= 0:
-            end = start + at + 1
-            break
-        end = start
-    if end < size:
-        os.ftruncate(fd, end)
-        os.fsync(fd)
-    return size - end
 
 
 def _means(records: Sequence[Mapping[str, float]], *, missing: float | None = None) -> dict[str, float]:

@@ -6,9 +6,7 @@ line at the end: reading passes over it, and whoever writes next takes it away.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +16,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thresher.engine.trajectory import Trajectory
 from thresher.train.errors import TrainError
+from thresher.train.lines import LineFile
 from thresher.train.rewards.facts import Facts
 from thresher.train.rewards.reward import Reward
 from thresher.train.rollouts.rollout import Group, Rollout
 from thresher.train.tasks.task import Task
-
-_BLOCK = 1 << 16
 
 
 class RecordingError(TrainError):
@@ -75,16 +72,11 @@ class RolloutLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._file = LineFile(path)
+        except BlockingIOError as error:
+            raise RecordingError(f"another process writes {path}: name another file, or end that process") from error
         except OSError as error:
             raise RecordingError(f"cannot write {path}: {error.strerror or error}") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._file)
-            raise RecordingError(f"another process writes {path}: name another file, or end that process") from error
-        _cut_torn_line(self._file)
 
     def __enter__(self) -> Self:
         return self
@@ -101,18 +93,14 @@ class RolloutLog:
             RecordingError: the disk is full, or gone. What was written of the group is taken back.
         """
         lines = b"".join(_line(RecordedRollout.of(rollout)) for rollout in group.rollouts)
-        size = os.fstat(self._file).st_size
         try:
-            rest = memoryview(lines)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            self._file.append(lines, sync=False)
         except OSError as error:
-            os.ftruncate(self._file, size)
             raise RecordingError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
 
 def read_rollouts(path: Path) -> Iterator[RecordedRollout]:
@@ -154,17 +142,3 @@ def _plain(value: object) -> object:
     if isinstance(value, set | frozenset):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-def _cut_torn_line(file: int) -> None:
-    """Cut the file behind its last line end."""
-    end = os.fstat(file).st_size
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        block = os.pread(file, end - start, start)
-        at = block.rfind(b"\n")
-        if at >= 0:
-            os.ftruncate(file, start + at + 1)
-            return
-        end = start
-    os.ftruncate(file, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from thresher.engine.policies.model.tokens.rendering import Ids
+from thresher.engine.policies.model.tokens.rendering import Ids, shared_length
 from thresher.train.segments.segment import Segment
 from thresher.train.segments.turns import TurnTokens
 
@@ -31,18 +31,6 @@ def trie_tokens(rows: Iterable[Sequence[int]]) -> int:
     total = 0
     before: Ids = ()
     for row in sorted(map(tuple, rows)):  # in this order a row shares most with the one before it
-        total += len(row) - shared(before, row)
+        total += len(row) - shared_length(before, row)
         before = row
     return total
-
-
-def shared(one: Ids, other: Ids) -> int:
-    """Length of the common beginning, by halving: slices compare much faster than a loop steps."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

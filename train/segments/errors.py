@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from thresher.train.errors import TrainError
 
-class SegmentError(Exception):
+
+class SegmentError(TrainError):
     """A trajectory cannot be made into training rows."""
 
     code = "untrainable_trajectory"

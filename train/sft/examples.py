@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from thresher.engine.policies.model.tokens.styles import Style
+from thresher.train.errors import TrainError
+from thresher.train.lines import write_lines
 from thresher.train.segments.errors import NoLongerFits
 from thresher.train.segments.rendering import taught
 from thresher.train.segments.segment import Segment
 from thresher.train.sft.candidates import Candidate
 
 
-class ExamplesError(Exception):
+class ExamplesError(TrainError):
     """A file of examples cannot be read. The message names the line."""
 
     code = "invalid_examples"
@@ -155,11 +157,10 @@ def examples_of(
 def write_examples(path: Path, rows: Iterable[Example]) -> int:
     """Write rows to a file, which is whole or not there; returns how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    count = 0
-    with part.open("w", encoding="utf-8") as file:
-        for row in rows:
-            data = {
+    return write_lines(
+        path,
+        (
+            {
                 "ids": row.ids,
                 "trained": spans(row.trained),
                 "task": row.task,
@@ -168,10 +169,9 @@ def write_examples(path: Path, rows: Iterable[Example]) -> int:
                 "turns": row.turns,
                 "source": row.source,
             }
-            file.write(json.dumps(data, ensure_ascii=False) + "\n")
-            count += 1
-    part.replace(path)
-    return count
+            for row in rows
+        ),
+    )
 
 
 def read_examples(path: Path) -> Iterator[Example]:

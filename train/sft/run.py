@@ -27,7 +27,7 @@ from thresher.train.sft.filtering import filtered
 from thresher.train.sft.settings import FREE, SftSettings
 from thresher.train.trainer.checkpoints import last_checkpoint, mark_complete
 from thresher.train.trainer.environment import Environment, OpenCollection, environment, questions_of, style_of
-from thresher.train.trainer.evaluating import Evaluation, append_evaluation, evaluate, read_evaluations
+from thresher.train.trainer.evaluating import EVALUATION_SEED, Evaluation, append_evaluation, evaluate, read_evaluations
 from thresher.train.trainer.folder import run_folder
 from thresher.train.trainer.models import (
     export,
@@ -45,7 +45,6 @@ from thresher.train.trainer.watching import Tell, nothing
 EXAMPLES = "examples.jsonl"
 IGNORED = -100
 """The label of tokens that are not trained."""
-EVALUATION_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thresher.train.lines import write_lines
 from thresher.train.tasks.alike import NEAR_DUPLICATE, connected, near_duplicates, same_answer_and_gold, sharing_gold
 from thresher.train.tasks.task import (
     CORPUS,
@@ -30,7 +31,6 @@ from thresher.train.tasks.task import (
     TaskError,
     load_task_set,
     read_records,
-    write_lines,
 )
 
 _SUM_TOLERANCE = 1e-6

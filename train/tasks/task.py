@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thresher.train.errors import TrainError
+from thresher.train.lines import write_lines
+
 QUERIES = "queries.jsonl"
 CORPUS = "corpus.jsonl"
 DOCUMENTS = "docs"
 
 
-class TaskError(Exception):
+class TaskError(TrainError):
     """A task file cannot be read. The message names the file, the line and what is wrong with it."""
 
     code = "invalid_tasks"
@@ -178,32 +181,6 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
             yield task.record()
 
     return write_lines(path, records())
-
-
-def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> int:
-    """Write JSON objects, one a line, so that an error leaves the old file or none; how many there were."""
-    temporary = path.with_name(f"{path.name}.new")
-    count = 0
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for record in records:
-                # Escaped only where UTF-8 has no form for it: a lone surrogate.
-                text = json.dumps(record, ensure_ascii=False)
-                file.write((text if _encodable(text) else json.dumps(record)) + "\n")
-                count += 1
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return count
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _twice(record: dict[str, Any], task: Task, line: int) -> str:

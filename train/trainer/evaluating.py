@@ -6,18 +6,18 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.train.errors import RunError
+from thresher.train.metrics.retrieval import mean, precision
 from thresher.train.monitoring.log import StepLog
 from thresher.train.monitoring.means import FactMeans, Spread
-from thresher.train.rewards.facts import Facts
+from thresher.train.rewards import terms
 from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.scoring import Scores
 from thresher.train.rollouts.settings import RollSettings
@@ -25,6 +25,8 @@ from thresher.train.rollouts.single import roll_group
 from thresher.train.tasks.task import Task
 
 EVALUATIONS = "evaluations.jsonl"
+EVALUATION_SEED = 1
+"""Apart from the seeds of rollouts, and the same for every evaluation of a run."""
 
 
 class Evaluation(BaseModel):
@@ -77,11 +79,11 @@ class Evaluation(BaseModel):
             questions=log.rollouts,
             faults=log.faults,
             seconds=seconds,
-            evidence_recall=_mean(len(fact.gold & set(fact.returned)) / len(fact.gold) for fact in gold),
-            trajectory_recall=_mean(len(fact.gold & fact.shown) / len(fact.gold) for fact in gold),
-            precision=_mean(_precision(fact) for fact in gold if fact.returned),
-            answer_found=_mean(fact.answer_returned for fact in asked),
-            answer_f1=_mean(fact.answer_f1 for fact in asked if fact.answer_f1 is not None),
+            evidence_recall=mean(terms.returned_recall(fact) for fact in gold),
+            trajectory_recall=mean(terms.trajectory_recall(fact) for fact in gold),
+            precision=mean(precision(fact.returned, fact.gold) for fact in gold if fact.returned),
+            answer_found=mean(fact.answer_returned for fact in asked),
+            answer_f1=mean(fact.answer_f1 for fact in asked if fact.answer_f1 is not None),
             well_formed=None if means is None else 1 - means.malformed_rate,
             searches=None if means is None else means.searches,
             turns=None if means is None else means.turns,
@@ -171,13 +173,3 @@ def read_evaluations(folder: Path) -> list[Evaluation]:
             raise RunError(f"{path}:{number} is no evaluation of this version of thresher: {error}") from error
         found[evaluation.label, evaluation.step] = evaluation
     return sorted(found.values(), key=lambda each: (each.step, each.label == "after"))
-
-
-def _precision(fact: Facts) -> float:
-    returned = set(fact.returned)
-    return len(fact.gold & returned) / len(returned)
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return fmean(listed) if listed else None

@@ -37,7 +37,7 @@ from thresher.train.trainer.environment import (
     questions_of,
     style_of,
 )
-from thresher.train.trainer.evaluating import Evaluation, evaluate, read_evaluations
+from thresher.train.trainer.evaluating import EVALUATION_SEED, Evaluation, evaluate, read_evaluations
 from thresher.train.trainer.folder import run_folder
 from thresher.train.trainer.models import (
     export,
@@ -56,8 +56,6 @@ from thresher.train.trainer.watching import Tell, Watch, nothing
 
 REPLY_MARGIN = 64
 """Tokens of framing that a server's context must hold besides the search's budget."""
-EVALUATION_SEED = 1
-"""Apart from the seeds of rollouts, and the same for every evaluation of a run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,7 @@ class Lexical:
     def idf(self, term: str) -> float:
         """log(1 + (N + ½) / (df + ½)): always positive, largest for terms that the collection has never seen."""
         if term not in self._idf:
-            if self._size is None:
-                self._size = self._corpus.chunk_count
-            (frequency,) = self._corpus.document_frequency([term])
-            self._idf[term] = _idf(self._size, frequency)
+            self.learn((term,))
         return self._idf[term]
 
     def learn(self, terms: Iterable[str]) -> None:

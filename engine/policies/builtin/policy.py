@@ -277,11 +277,9 @@ class BuiltinPolicy:
 
     def _returned(self, view: View, root: State, fits: Floats, passages: Passages) -> tuple[list[Passage], float]:
         """The list that is returned, and by how much its first passage stands out from its last, 0 for one alone."""
-        table: Floats = features(view.question, self._clauses, self._states, fits, passages, self._lexical)
         if self._choices is None:
-            scores = score(table, self._settings.weights)
-            ranked = spread(passages.all, scores.tolist(), self._settings.discount)[: view.max_results]
-            return ranked, 0.0
+            return self._ranked(view.question, fits, passages)[: view.max_results], 0.0
+        table: Floats = features(view.question, self._clauses, self._states, fits, passages, self._lexical)
         vector = np.asarray(root.vector, dtype=np.float64)
         found = Found(view.question, vector, self._clauses, self._states, passages, table, fits)
         wide = rank_table(found, self._lexical)

@@ -237,7 +237,7 @@ def test_a_line_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, mon
         real = os.write
 
         def full(fd: int, data: bytes) -> int:
-            if fd == writer._fd and len(data) < 40:
+            if fd == writer._file._fd and len(data) < 40:
                 raise OSError(28, "No space left on device")
             return real(fd, bytes(data[:30]))
 

@@ -16,9 +16,10 @@ from segment_support import STYLES, ScriptSampler, Sent, Step, saved, searched, 
 
 from thresher.corpus.collection import Collection
 from thresher.engine.errors import ReplayMismatch
+from thresher.engine.policies.model.tokens.rendering import shared_length
 from thresher.engine.requests import Edits, SearchRequest, Strategy
 from thresher.engine.trajectory import Trajectory
-from thresher.train.segments.bounds import rows_per_turn_tokens, segment_tokens, shared, trie_tokens
+from thresher.train.segments.bounds import rows_per_turn_tokens, segment_tokens, trie_tokens
 from thresher.train.segments.errors import MissingLogprobs
 from thresher.train.segments.segment import Segment
 from thresher.train.segments.splitting import segments_of
@@ -180,7 +181,7 @@ def test_turns_are_merged_until_an_edit(quay: Collection, name: str) -> None:
     segments = check(trajectory, sampler.sent, style)
     assert [segment.turns for segment in segments] == [(1, 2, 3), (4, 5)]
     assert segments[0].versions == ("w0", "w1", "w1")
-    kept = shared(segments[0].ids, segments[1].ids)
+    kept = shared_length(segments[0].ids, segments[1].ids)
     assert 0 < kept < len(segments[0].ids)
 
 

@@ -22,7 +22,7 @@ from thresher.corpus.collection import Collection
 from thresher.engine.errors import InvalidRequest, ModelUnavailable, PolicyError
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.model.tokens.policy import TokensPolicy
-from thresher.engine.policies.model.tokens.rendering import Ids
+from thresher.engine.policies.model.tokens.rendering import Ids, shared_length
 from thresher.engine.policies.model.tokens.sampling import TEMPERATURE, Sample
 from thresher.engine.policies.model.tokens.styles import style_for
 from thresher.engine.policy import ModelUsage
@@ -220,7 +220,7 @@ class HfSampler:
         if kept is None:
             return _new_cache(model), 0
         ids, cache = kept
-        shared = min(_shared(ids, prompt), len(prompt) - 1)
+        shared = min(shared_length(ids, prompt), len(prompt) - 1)
         layers = getattr(cache, "layers", ())
         if shared < 1 or any(type(layer).__name__ != "DynamicLayer" for layer in layers):
             return _new_cache(model), 0
@@ -324,11 +324,6 @@ def _new_cache(model: Any) -> Any:
 def _cache_argument(model: Any) -> str:
     """What `forward` calls the cache: transformers renames it."""
     return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
-
-
-def _shared(one: Ids, other: Ids) -> int:
-    """Length of the common beginning."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _nucleus(probabilities: Any, top_p: float) -> Any:

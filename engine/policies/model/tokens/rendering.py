@@ -143,3 +143,15 @@ def role_of(draft: BlockDraft) -> Role:
     if draft.opens is None:
         raise ValueError("only a block that opens a message has a role")
     return draft.opens
+
+
+def shared_length(one: Ids, other: Ids) -> int:
+    """Length of the common beginning, by halving: slices compare much faster than a loop steps."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
