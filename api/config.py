@@ -33,15 +33,18 @@ from thresher.api.values import (
     ApiKey,
     ChromaSpec,
     ChunkerSpec,
+    Collect,
     CollectionName,
     Fusion,
     Listed,
     LogLevel,
     ModelUrl,
     NearDuplicates,
+    PhoneRegions,
     PolicySpec,
     Price,
     ProfileName,
+    RedactionPatterns,
     Sources,
 )
 from thresher.api.web import WebChoice
@@ -167,6 +170,19 @@ class Settings(BaseModel):
     )
     keep_searches_days: float = Field(30, gt=0, allow_inf_nan=False, description="how long searches are remembered")
     keep_searches: int = Field(2_000, ge=1, description="searches that are remembered of each tenant, at most")
+    collect: Collect = Field(
+        "off", description="searches that are kept to learn from: off, consented (where request or key says so) or all"
+    )
+    collect_keep_days: float = Field(90, gt=0, allow_inf_nan=False, description="how long collected records are kept")
+    collect_redact: RedactionPatterns = Field(
+        (), description="patterns (RE2) taken out of collected records, beside personal data and secrets"
+    )
+    collect_passages: Literal["redact", "keep", "drop"] = Field(
+        "redact", description="passages in collected records: redact them as all else, keep them, or drop their texts"
+    )
+    collect_phone_regions: PhoneRegions = Field(
+        (), description="countries whose phone numbers are found without +, 00 or 0: ES, SG, …"
+    )
     max_body_bytes: int = Field(1_048_576, ge=1_024, description="largest request body that the server reads")
     max_upload_bytes: int = Field(268_435_456, ge=1_024, description="the same for uploads of files")
     max_jobs: int = Field(2, ge=1, le=64, description="jobs that the server runs at once")

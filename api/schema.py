@@ -79,7 +79,8 @@ class SearchResponse(_Model):
     asked for.
 
     A server's searches are also `queued`, `running` and `cancelled`, with what was found so far; `error` says why one
-    could not be run at all. `created_at` is in seconds since 1970.
+    could not be run at all. `created_at` is in seconds since 1970. Where policies are released step by step (`thresher
+    train loop`), `release` is the one that searched, and `arm` what its user was dealt to.
     """
 
     id: str
@@ -103,6 +104,8 @@ class SearchResponse(_Model):
     created_at: int | None = None
     background: bool = False
     error: ErrorModel | None = None
+    release: str | None = None
+    arm: Literal["live", "canary"] | None = None
 
 
 def search_response(result: SearchResult, *, include_trace: bool = False) -> SearchResponse:

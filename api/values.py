@@ -15,6 +15,7 @@ from thresher.corpus.paths import collection_path
 from thresher.corpus.retrieval.ranking import Ranking
 from thresher.engine.errors import EngineError
 from thresher.engine.requests import Source
+from thresher.train.errors import TrainError
 
 T = TypeVar("T")
 
@@ -88,7 +89,7 @@ def _accepted(make: Callable[[], T]) -> T:
     """What `make` returns; what the corpus or the engine refuses becomes a ValueError."""
     try:
         return make()
-    except (CorpusError, EngineError) as error:
+    except (CorpusError, EngineError, TrainError) as error:
         raise ValueError(str(error)) from error
 
 
@@ -110,6 +111,21 @@ def _sources(value: Any) -> tuple[Source, ...]:
     return found
 
 
+def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    from thresher.train.production.detectors import Detector
+
+    _accepted(lambda: Detector(patterns=patterns))
+    return patterns
+
+
+def _regions(regions: tuple[str, ...]) -> tuple[str, ...]:
+    if regions:
+        from thresher.train.production.detectors import Detector
+
+        _accepted(lambda: Detector(phone_regions=regions))
+    return regions
+
+
 _SWITCH = {"on": True, "off": False}
 CollectionName = Annotated[str, AfterValidator(_collection_name)]
 ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
@@ -122,5 +138,8 @@ ChunkerSpec = Annotated[str, AfterValidator(_chunker)]
 Fusion = Annotated[str, AfterValidator(_fusion)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+RedactionPatterns = Annotated[Listed, AfterValidator(_patterns)]
+PhoneRegions = Annotated[Listed, AfterValidator(_regions)]
+Collect = Literal["off", "consented", "all"]
 Sources = Annotated[tuple[Source, ...], BeforeValidator(_sources)]
 NearDuplicates = Annotated[bool | float, PlainValidator(_near_duplicates)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from thresher.context import TokenCounter
 from thresher.corpus.chunker import CHUNKER_VERSION, load_chunker
@@ -98,6 +99,13 @@ class SearchEngine:
         self._keep_pages = keep_pages
         self._make_policy = _factory(policy)
         self._make_subagent_policy = self._make_policy if subagent_policy is None else _factory(subagent_policy)
+
+    def with_policy(self, policy: str | PolicyFactory, *, profile: Profile | None = None) -> Self:
+        """An engine beside this one that shares all with it but the policy, its sub-agents' too, and the profile."""
+        other = copy.copy(self)
+        other._make_policy = other._make_subagent_policy = _factory(policy)
+        other.profile = profile or self.profile
+        return other
 
     async def search(
         self,

@@ -95,5 +95,6 @@ def facts(draw: st.DrawFn, **fixed: Any) -> Facts:
         critical_steps=draw(st.integers(0, 200)),
         completion_tokens=draw(st.integers(0, 50_000)),
         findable=draw(st.booleans()),
+        judge=draw(st.none() | share),
     )
     return replace(made, **fixed)

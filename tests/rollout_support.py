@@ -114,9 +114,10 @@ class Conductor:
         return self.waiting
 
     def release(self, turn: Waiting) -> None:
-        """Let a turn go on."""
+        """Let a turn go on. One that was stopped, and has yet to see it, is let be."""
         self.waiting.remove(turn)
-        turn.go.set_result(None)
+        if not turn.go.cancelled():
+            turn.go.set_result(None)
 
     async def finish(self, number: int, samples: int = 1) -> None:
         """Let searches of a task go on to their ends: so many last turns."""
@@ -153,7 +154,8 @@ class _Conducted:
         try:
             await turn.go
         except asyncio.CancelledError:
-            conductor.waiting.remove(turn)
+            if turn in conductor.waiting:  # else it was let go on in the same round of the loop
+                conductor.waiting.remove(turn)
             conductor.stopped += 1
             raise
         if conductor.decide is not None:

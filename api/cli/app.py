@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from thresher.api.cli import (
+    collected,
     corpus,
     demo,
     doctor,
@@ -19,8 +20,10 @@ from thresher.api.cli import (
     lifecycle,
     maintenance,
     mcp,
+    runs,
     search,
     serve,
+    tasks,
     trace,
     train,
     tuning,
@@ -60,5 +63,22 @@ def _options(
     ctx.obj = config
 
 
-for module in (corpus, search, trace, evaluate, tuning, train, maintenance, lifecycle, serve, mcp, keys, doctor, demo):
+for module in (
+    corpus,
+    search,
+    trace,
+    evaluate,
+    tuning,
+    tasks,
+    train,
+    runs,
+    maintenance,
+    lifecycle,
+    serve,
+    mcp,
+    keys,
+    collected,
+    doctor,
+    demo,
+):
     module.register(app)

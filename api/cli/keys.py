@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.api.cli.common import JsonOption
-from thresher.api.cli.console import emit, note, one_line, out, table
+from thresher.api.cli.console import emit, note, one_line, out, plural, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,16 +106,20 @@ def revoke(
 ) -> None:
     """End a key for good.
 
-    Servers refuse it from their next request on.
+    Servers refuse it from their next request on. Searches that came with it and were collected are erased.
     """
+    from thresher.api.service.collecting.erasing import erase
     from thresher.api.service.keys import key_id_of
 
     with _keys() as opened:
         revoked = opened.revoke(key_id_of(key))
+    erased = erase(key_id=revoked.id)
     if json:
-        emit(_document(revoked))
+        emit({**_document(revoked), "collected_searches_erased": erased.searches})
         return
     out().print(f"{revoked.id}{f' ({one_line(revoked.name, 60)})' if revoked.name else ''} is revoked")
+    if erased.searches:
+        note(f"{plural(erased.searches, 'collected search', 'collected searches')} that came with it were erased")
 
 
 def _keys() -> AbstractContextManager[Keys]:

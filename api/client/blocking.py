@@ -118,6 +118,18 @@ class Client:
         """Say what a search was worth: from -1, or "down", to 1, or "up"; `evidence` says which results were of use."""
         return self._send(calls.feedback(search_id, rating, evidence, comment, answer))
 
+    def signal(
+        self,
+        search_id: str,
+        kind: Literal["opened", "cited", "abandoned"],
+        evidence_id: str | None = None,
+    ) -> bool:
+        """Say what the user did with a search: opened or cited a result, by its id, or abandoned it.
+
+        Whether that is collected: only what was done after a search that is.
+        """
+        return self._send(calls.signal(search_id, kind, evidence_id))
+
     def retrieve(self, query: str, **options: Unpack[RetrieveOptions]) -> Retrieved:
         """Passages without a policy, by hybrid search or as a regular expression matches them."""
         return self._send(calls.retrieve(query, options))

@@ -45,7 +45,8 @@ class SearchOptions(TypedDict, total=False):
     """What a search may be told; what is left out is as the server's settings say.
 
     `collections` are searched side by side. `effort` minimal is one hybrid search without a policy. `deadline_s`
-    bounds the search: what was found by then is returned. `filters` is a metadata filter.
+    bounds the search: what was found by then is returned. `filters` is a metadata filter. `collect` false keeps the
+    server from keeping the search to learn from, and true allows it; `session` names what belongs together.
     """
 
     collections: Sequence[str] | str
@@ -63,6 +64,8 @@ class SearchOptions(TypedDict, total=False):
     max_critical_steps: int
     include_answer: bool
     include_trace: bool
+    collect: bool
+    session: str
 
 
 class RetrieveOptions(TypedDict, total=False):
@@ -181,6 +184,13 @@ def feedback(
     """What somebody thought of a search; answers with the id of the feedback."""
     body = _given(rating=rating, evidence=evidence, comment=comment, answer=answer)
     return Call("POST", f"{_search_path(search_id)}/feedback", lambda response: str(_object(response)["id"]), body=body)
+
+
+def signal(search_id: str, kind: Literal["opened", "cited", "abandoned"], evidence_id: str | None) -> Call[bool]:
+    """What a user did after a search; answers whether that is collected."""
+    body = _given(kind=kind, evidence_id=evidence_id)
+    path = f"{_search_path(search_id)}/signals"
+    return Call("POST", path, lambda response: bool(_object(response)["collected"]), body=body)
 
 
 def retrieve(query: str, options: RetrieveOptions) -> Call[Retrieved]:

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from thresher.api.errors import ConfigError, Problem
 from thresher.api.service.keys import Keys, principal_of
 from thresher.api.service.limits import TokenBuckets, network_of
-from thresher.api.service.principal import LOCAL, Principal, Scope
+from thresher.api.service.principal import LOCAL, SERVER_KEY, Principal, Scope
 
 logger = logging.getLogger("thresher.api")
 
@@ -25,9 +25,6 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui"})
 
 OPEN_PREFIX = "/ui/"
 """The files of the page."""
-
-SERVER_KEY = "api_key"
-"""How the audit log names the key of the settings, which has no id."""
 
 KEY_PREFIX = "th_"
 """How keys of the database begin. Clients of other services must send some key; where none is wanted, one that cannot

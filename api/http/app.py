@@ -27,6 +27,7 @@ from thresher.api.mcp.mounting import mount
 from thresher.api.opening import Opener
 from thresher.api.policies import close_policy
 from thresher.api.service.audit import AuditLog, audit_file
+from thresher.api.service.collecting.collecting import Collecting
 from thresher.api.service.content.collections import Collections
 from thresher.api.service.content.documents import Documents
 from thresher.api.service.database import Database, server_database
@@ -36,8 +37,10 @@ from thresher.api.service.monitoring.metrics import Metrics, jobs_counted
 from thresher.api.service.monitoring.observed import Watch
 from thresher.api.service.monitoring.readiness import Readiness
 from thresher.api.service.monitoring.tracing import load_tracing
+from thresher.api.service.releases.serving import Releases
 from thresher.api.service.searching.searches import Searches
 from thresher.api.service.stopping import Stopping
+from thresher.corpus.paths import home
 from thresher.engine.search import PolicyFactory
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -107,7 +110,9 @@ def create_app(
         rate_limit=settings.rate_limit,
     )
     audit = None if settings.audit is False else AuditLog(audit_file(), max_bytes=settings.audit_max_bytes)
-    searches = Searches(settings, registry, database)
+    releases = Releases(home() / "releases", choice, model_key=settings.model_api_key)
+    collecting = Collecting(settings, database, factory=factory, registry=metrics.registry)
+    searches = Searches(settings, registry, database, releases=releases, collecting=collecting)
     stopping.add(searches.close)
     background = Jobs(database, registry, limit=settings.max_jobs, ocr=settings.ocr)
     stopping.add(lambda grace_s: asyncio.to_thread(background.close, grace_s))
@@ -124,6 +129,7 @@ def create_app(
         await searches.close(0)  # their grace is over, see `Stopping.wind_down`
         await asyncio.to_thread(background.close)
         await close_policy(factory)
+        await releases.close()
         if web is not None:
             await web.aclose()
         await asyncio.to_thread(control.close)

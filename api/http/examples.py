@@ -141,6 +141,15 @@ RESPONSES: _Examples = {
             "created_at": 1764500060,
         }
     },
+    "give_signal": {
+        JSON: {
+            "object": "signal",
+            "search_id": SEARCH["id"],
+            "kind": "opened",
+            "collected": True,
+            "created_at": 1764500060,
+        }
+    },
     "retrieve": {
         JSON: {
             "object": "retrieval",

@@ -202,7 +202,9 @@ async def _read(call: Call, name: str, document_id: str, start: int) -> FetchRes
     body = FetchBody.model_validate(
         {"document_id": document_id, "collection": name, "start": start, "max_tokens": REPLY_TOKENS}
     )
-    return await Retrieval(call.desk.settings, call.desk.registry).fetch(call.principal, body)
+    fetched = await Retrieval(call.desk.settings, call.desk.registry).fetch(call.principal, body)
+    call.desk.searches.note_fetched(call.principal, name, document_id)
+    return fetched
 
 
 async def _place(call: Call, name: str, place: str) -> tuple[FetchResponse, int]:

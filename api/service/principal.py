@@ -63,5 +63,8 @@ class Principal:
             raise ApiError(422, "invalid_field", f"collections: {error}", param="collections") from error
 
 
+SERVER_KEY = "api_key"
+"""How the audit log names the key of the settings, which has no id."""
+
 LOCAL = Principal()
 """Whoever reaches a server on loopback that has no key."""

@@ -34,16 +34,12 @@ def make_policy(spec: str, settings: ModelSettings | None = None) -> Callable[[C
     Raises:
         InvalidRequest: there is no such policy, or its model or address is missing or wrong.
     """
-    kind, named, _ = spec.partition(":")
-    if spec == "builtin":
-        from thresher.engine.policies.builtin import BuiltinPolicy
+    kind, colon, named = spec.partition(":")
+    if kind == "builtin":
+        from thresher.engine.policies.builtin.factory import LEARNED, BuiltinFactory
 
-        return BuiltinPolicy
-    if named and kind == "builtin":
-        from thresher.engine.policies.builtin.factory import BuiltinFactory
-
-        return BuiltinFactory.of(spec.partition(":")[2])
-    if named and kind in ("chat", "tokens", "hf"):
+        return BuiltinFactory.of(named if colon else LEARNED)
+    if colon and kind in ("chat", "tokens", "hf"):
         return _model_policy(kind, spec, settings)
     raise InvalidRequest(f"there is no policy {spec!r}; choose one of: {', '.join(POLICIES)}", param="policy")
 

@@ -259,14 +259,14 @@ class _Copies:
     """Answers with the question, quoting whatever comes first."""
 
     async def answer(self, basis: Basis) -> Draft:
-        return _draft(basis, basis.question)
+        return drafted(basis, basis.question)
 
 
 class _Stuffs:
     """Answers with all that was returned, so that the answer is somewhere in it."""
 
     async def answer(self, basis: Basis) -> Draft:
-        return _draft(basis, " ".join(result.text for result in basis.results))
+        return drafted(basis, " ".join(result.text for result in basis.results))
 
 
 class _Hedges:
@@ -274,7 +274,7 @@ class _Hedges:
 
     async def answer(self, basis: Basis) -> Draft:
         words = [word for result in basis.results[:3] for word in result.text.split() if word[:1].isupper()]
-        return _draft(basis, "yes no " + " ".join(dict.fromkeys(words)))
+        return drafted(basis, "yes no " + " ".join(dict.fromkeys(words)))
 
 
 TRICKS: tuple[Trick, ...] = (
@@ -377,7 +377,8 @@ def _split(tasks: Sequence[str]) -> Decision:
     return Decision((*made, *given))
 
 
-def _draft(basis: Basis, words: str) -> Draft:
+def drafted(basis: Basis, words: str) -> Draft:
+    """These words as an answer, on a quote that is in the evidence, so that it passes the check of citations."""
     first = basis.results[0]
     quote = first.spans[0].text if first.spans else first.text[:200]
     return Draft((Claim(words, (Quote(first.id, quote),)),))

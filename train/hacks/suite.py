@@ -29,6 +29,7 @@ from thresher.train.rewards.profiles import DEFAULT_PROFILE, RewardProfile
 from thresher.train.rewards.reward import Reward, reward_of
 from thresher.train.rewards.scorer import Scorer, scorer_for
 from thresher.train.rewards.terms import unmet_share
+from thresher.train.rollouts.judging import Judging
 from thresher.train.tasks.task import Task
 
 HONEST, ONCE = "honest", "one_search"
@@ -146,6 +147,7 @@ async def play(
     tricks: Iterable[Trick] = TRICKS,
     honest: str | PolicyFactory = "builtin",
     scorer: Scorer | None = None,
+    judge: Judging | None = None,
     concurrency: int = 4,
     on_search: OnSearch | None = None,
 ) -> Plays:
@@ -157,8 +159,10 @@ async def play(
         request: how to search; each question takes the place of its query.
         honest: the policy that must come out on top.
         scorer: reads the facts off the searches; its profile does not matter. By default that of the collection.
+        judge: is asked about the searches of each task, all policies' together, once they are done.
 
     Raises:
+        JudgeUnavailable: the judge cannot be asked.
         HonestFailed: a search of the honest policy broke, so that nothing can be compared with it.
         InvalidRequest, CorpusError: as `SearchEngine.search`.
     """
@@ -185,7 +189,20 @@ async def play(
 
     works = [one(name, engine, task) for name, engine in engines.items() for task in tasks]
     done = iter(await asyncio.gather(*works))
-    return Plays(tuple(tasks), {name: tuple(next(done) for _ in tasks) for name in engines})
+    plays = Plays(tuple(tasks), {name: tuple(next(done) for _ in tasks) for name in engines})
+    return plays if judge is None else await _judged(plays, request, judge)
+
+
+async def _judged(plays: Plays, request: SearchRequest, judge: Judging) -> Plays:
+    """The same searches, with what a judge says of them among their facts."""
+    made: dict[str, list[Play]] = {name: [] for name in plays.by_policy}
+    for place, task in enumerate(plays.tasks):
+        asked = replace(request, query=task.question)
+        group = {name: played[place] for name, played in plays.by_policy.items()}
+        scores = await judge.judging(task, asked, [play.result for play in group.values()])
+        for name, play in group.items():
+            made[name].append(replace(play, facts=scores(task, asked, play.result)[0]))
+    return Plays(plays.tasks, {name: tuple(played) for name, played in made.items()})
 
 
 def ranked(plays: Plays, profile: RewardProfile, *, progress: float = 1.0) -> Ranking:

@@ -40,7 +40,8 @@ class StepLog(Record):
         version: version of the weights after the step; `seconds`: of the whole step, rollouts included.
         reward: over the scored rollouts; `terms`: mean of every term, unweighted; `parts`: mean of what each added.
         floored: share of scored rollouts whose penalties the floor took back in part.
-        groups: all; `constant_groups`: those with the same reward throughout, which teach nothing.
+        groups: all; `constant_groups`: those with the same reward throughout, which teach nothing; `refilled`: those
+            that were asked for in place of constant ones.
         rollouts: all; `faults`: those without a score, since an infrastructure fault outlived its retries.
         stop_reasons: share of scored rollouts that ended so.
         gradient_share: share of the gradient's weight by the number of segments of a rollout ("1", "2-3", …).
@@ -69,6 +70,7 @@ class StepLog(Record):
     stop_reasons: dict[str, float] = Field(default_factory=dict)
     groups: int = 0
     constant_groups: int = 0
+    refilled: int = 0
     rollouts: int = 0
     faults: int = 0
     segments: int | None = None

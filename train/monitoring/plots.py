@@ -49,7 +49,7 @@ def plot_run(run: Path, out: Path | None = None) -> list[Path]:
     target = out or folder / "plots"
     target.mkdir(parents=True, exist_ok=True)
     made: list[Path] = []
-    for name, curves in _all_curves(steps).items():
+    for name, curves in curves_by_subject(steps).items():
         if curves:
             made.append(_draw_curves(plots, target / f"{name}.png", name, curves))
     if any(step.gradient_share for step in steps):
@@ -64,7 +64,7 @@ Curve = list[tuple[int, float]]
 """Points of one curve: step and value."""
 
 
-def _all_curves(steps: Sequence[StepLog]) -> dict[str, dict[str, Curve]]:
+def curves_by_subject(steps: Sequence[StepLog]) -> dict[str, dict[str, Curve]]:
     """Curves by subject and name."""
     by_name: dict[str, Curve] = {}
     for step in steps:
@@ -109,9 +109,7 @@ def _draw_curves(plots: Any, file: Path, title: str, curves: Mapping[str, Curve]
 def _draw_shares(plots: Any, file: Path, steps: Sequence[StepLog]) -> Path:
     """Whose gradient it is: shares by the number of segments of a rollout, stacked."""
     having = [step for step in steps if step.gradient_share]
-    names = sorted(
-        {name for step in having for name in step.gradient_share}, key=lambda name: int(name.split("-")[0].rstrip("+"))
-    )
+    names = sorted({name for step in having for name in step.gradient_share}, key=least_segments)
     figure, axis = plots.subplots(figsize=(7, 4), layout="constrained")
     x = [step.step for step in having]
     bottom = [0.0] * len(x)
@@ -126,7 +124,7 @@ def _draw_shares(plots: Any, file: Path, steps: Sequence[StepLog]) -> Path:
     return _saved(plots, figure, file)
 
 
-def _least(name: str) -> int:
+def least_segments(name: str) -> int:
     """The least number of segments in a class ("2-3", "16+")."""
     return int(name.partition("-")[0].rstrip("+"))
 

@@ -21,6 +21,8 @@ from thresher.train.rewards.calls import malformed_calls, refused_calls, roots_o
 from thresher.train.rollouts.faults import fault_of
 from thresher.train.tasks.task import Task
 
+OPEN_TYPES = frozenset({"open", "open-ended"})
+"""Types of tasks without a known answer, and with answers to be found: nobody earns by leaving them open."""
 CHARACTERS_A_TOKEN = 4
 """What reasoning is estimated by, where its tokens are not known."""
 _AGAIN = re.compile(r"#\d+(?=/|$)")
@@ -58,6 +60,9 @@ class Facts:
         completion_tokens: all that the policies wrote.
         findable: whether an answer can be looked for in a passage: there is one that is not "yes" or "no".
         answer_place: place of the first returned document in which an answer stands, from 1; None if none does.
+        open: the task says (type `open`) that it has no known answer, and that there are answers to be found.
+        judge: what a judge gave it, in [0, 1]; None if none was asked, or came to no majority. See
+            `thresher.train.judges`.
     """
 
     gold: frozenset[str]
@@ -93,6 +98,8 @@ class Facts:
     completion_tokens: int = 0
     findable: bool = True
     answer_place: int | None = None
+    open: bool = False
+    judge: float | None = None
 
 
 def identity(document_id: str) -> str:
@@ -162,6 +169,7 @@ def facts_of(
         completion_tokens=result.usage.completion_tokens,
         findable=looked_for,
         answer_place=place,
+        open=task.type in OPEN_TYPES,
         **_subagent_facts(roots, result.results),
     )
 

@@ -1,4 +1,4 @@
-"""Reward profiles: which terms count, and how much. Three are shipped; a user writes others as TOML."""
+"""Reward profiles: which terms count, and how much. Five are shipped; a user writes others as TOML."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ProfileError(TrainError):
 class RewardProfile:
     """Coefficients of every term (`thresher.train.rewards.terms`); a weight of 0 leaves a term out of the total.
 
-    What is earned: `f_beta`, `trajectory_recall`, `answer_found`, `answer_shown`, `answer_in_words`, `abstention`, and
-    while λ is above 0 the swarm's `parallel` and `finish`.
+    What is earned: `f_beta`, `trajectory_recall`, `answer_found`, `answer_shown`, `answer_in_words`, `abstention`,
+    `judge`, and while λ is above 0 the swarm's `parallel` and `finish`.
 
     Attributes:
         beta_start, beta_end: of F_β, annealed over the whole training.
@@ -44,6 +44,7 @@ class RewardProfile:
         parallel, finish: λ1 and λ2 at the start of the training; both are exactly 0 from `swarm_until` of it on.
         idle: weight of sub-agents of which nothing was returned.
         length, length_scale, length_k, length_q: weight and form of the cost of what was written, in tokens.
+        steps, steps_scale: weight and unit of the cost of turns one after another, of the same form.
         floor: ε. Penalties for how a search was done take no reward below it, or below what was earned if that is
             less. Penalties for breaking the rules of the tools (`malformed`, `unseen`) come off beneath it.
     """
@@ -57,6 +58,7 @@ class RewardProfile:
     answer_shown: float = 0.0
     answer_in_words: float = 0.0
     abstention: float = 1.0
+    judge: float = 0.0
     unsaid: float = 0.25
     honest_searches: int = 3
     allowed_documents: int = 10
@@ -85,6 +87,8 @@ class RewardProfile:
     length_scale: float = 1_000.0
     length_k: float = 1.0
     length_q: float = 0.5
+    steps: float = 0.0
+    steps_scale: float = 8.0
     floor: float = 0.01
 
     def __post_init__(self) -> None:
@@ -99,7 +103,7 @@ class RewardProfile:
                 raise self._wrong(field.name, f"a {'whole ' if whole else ''}number, got {value!r}")
             if not math.isfinite(value) or value < 0:
                 raise self._wrong(field.name, f"0 or more, got {value!r}; penalties are written as positive numbers")
-        for key in ("beta_start", "beta_end", "length_scale", "length_k", "swarm_until"):
+        for key in ("beta_start", "beta_end", "length_scale", "length_k", "steps_scale", "swarm_until"):
             if getattr(self, key) <= 0:
                 raise self._wrong(key, f"above 0, got {getattr(self, key)!r}")
         for key in ("honest_searches", "allowed_documents", "malformed_tolerance"):
@@ -166,10 +170,16 @@ PROFILES: Mapping[str, RewardProfile] = MappingProxyType(
                 finish=0.1,
                 idle=0.2,
             ),
+            RewardProfile("brief", length=0.03, steps=0.03),
+            RewardProfile("judged", judge=0.5),
         )
     }
 )
-"""The shipped profiles: `context1` for tasks with gold documents, `answers` for those without, `swarm` for swarms."""
+"""The shipped profiles: `context1` for tasks with gold documents, `answers` for those without, `swarm` for swarms.
+
+`judged` is for open-ended tasks: `context1`, and a judge on top whose weight is less than what rules pay for the work.
+`brief` is `context1` with a concave cost of tokens written and of turns one after another.
+"""
 
 
 def load_profile(name_or_path: str) -> RewardProfile:

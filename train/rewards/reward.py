@@ -16,11 +16,12 @@ EARNED = (
     "answer_shown",
     "answer_in_words",
     "abstention",
+    "judge",
     "parallel",
     "finish",
 )
 """Terms that add to a reward."""
-CONDUCT = ("prune", "turns", "early", "stalled", "claim", "doubt", "excess", "idle", "length")
+CONDUCT = ("prune", "turns", "early", "stalled", "claim", "doubt", "excess", "idle", "length", "steps")
 """Penalties for how a search was done: they take no reward below the floor."""
 RULES = ("malformed", "unseen")
 """Penalties for breaking the rules of the tools: they come off beneath the floor."""
@@ -56,6 +57,10 @@ def reward_of(facts: Facts, profile: RewardProfile, *, progress: float = 1.0) ->
     replaces a good call by one that cannot be run has to cost something, also where nothing was found. So a search
     that only wrote malformed calls earns less than any that wrote none.
 
+    A judge (`judge`) is among what is earned. It adds between 0 and its weight to a total, and exactly 0
+    to one of a search that breaks rules. So it never lifts a search above another whose total without judges is better
+    by more than that weight.
+
     Args:
         progress: of the training, in [0, 1]: anneals β and λ.
 
@@ -84,6 +89,7 @@ def _weights(profile: RewardProfile, progress: float) -> dict[str, float]:
         "answer_shown": profile.answer_shown,
         "answer_in_words": profile.answer_in_words,
         "abstention": profile.abstention,
+        "judge": profile.judge,
         "parallel": swarm_weight(profile.parallel),
         "finish": swarm_weight(profile.finish),
         "prune": -1.0,
@@ -95,6 +101,7 @@ def _weights(profile: RewardProfile, progress: float) -> dict[str, float]:
         "excess": -profile.excess,
         "idle": -profile.idle,
         "length": -profile.length,
+        "steps": -profile.steps,
         "malformed": -profile.malformed,
         "unseen": -1.0,
     }
@@ -110,6 +117,7 @@ def _terms(facts: Facts, profile: RewardProfile, progress: float) -> dict[str, f
         "answer_shown": terms.answer_shown(facts),
         "answer_in_words": terms.answer_in_words(facts),
         "abstention": terms.abstention(facts, searches=searches, unsaid=profile.unsaid),
+        "judge": terms.judged(facts),
         "parallel": swarm.parallel(facts),
         "finish": swarm.finish(facts),
         "prune": terms.prune_streak(facts, free=profile.prune_free, each=profile.prune_each, cap=profile.prune_cap),
@@ -121,6 +129,7 @@ def _terms(facts: Facts, profile: RewardProfile, progress: float) -> dict[str, f
         "excess": terms.excess(facts, allowed=allowed),
         "idle": swarm.idle(facts),
         "length": terms.length_cost(facts, scale=profile.length_scale, k=profile.length_k, q=profile.length_q),
+        "steps": terms.steps_cost(facts, scale=profile.steps_scale, k=profile.length_k, q=profile.length_q),
         "malformed": terms.malformed(facts, tolerance=profile.malformed_tolerance),
         "unseen": terms.unseen_citations(facts, each=profile.unseen_each, cap=profile.unseen_cap),
     }

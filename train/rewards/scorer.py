@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from thresher.engine.requests import SearchRequest, SearchResult
 from thresher.train.rewards.facts import Facts, facts_of, identity
-from thresher.train.rewards.profiles import RewardProfile, load_profile
+from thresher.train.rewards.profiles import ProfileError, RewardProfile, load_profile
 from thresher.train.rewards.reward import Reward, reward_of
 from thresher.train.tasks.task import Task
 
@@ -66,16 +66,25 @@ class Scorer:
         return facts, reward_of(facts, self.profile, progress=progress)
 
 
-def scorer_for(collection: Collection, profile: RewardProfile | str) -> Scorer:
+def scorer_for(collection: Collection, profile: RewardProfile | str, *, judged: bool = False) -> Scorer:
     """A scorer for a collection: gold that it does not have is not reachable.
 
     Gold ids name documents by their own ids (the records of a corpus) or by their source (the files of a folder). Which
     of the two is looked up for each gold id by itself; a source that holds several documents stands for all of them.
     The collection is asked each time, so it must stay open.
 
+    Args:
+        judged: a judge is asked, too (`thresher.train.judges.scorer`).
+
     Raises:
-        ProfileError: there is no such profile.
+        ProfileError: there is no such profile, or it pays a judge and none is asked: all would earn 0 of that.
     """
+    profile = profile if isinstance(profile, RewardProfile) else load_profile(profile)
+    if profile.judge and not judged:
+        raise ProfileError(
+            f"reward profile {profile.name!r} pays a judge, and none is asked here: name one (judge.model, or --judge "
+            "where a command has it), or take a profile whose judge is 0"
+        )
 
     def naming(task: Task) -> Naming:
         gold = frozenset(task.gold_ids)
@@ -83,4 +92,4 @@ def scorer_for(collection: Collection, profile: RewardProfile | str) -> Scorer:
         named_by = {info.id: source for source in gold - own for info in collection.documents(source_id=source)}
         return Naming(lambda document: named_by.get(document, document), {*own, *named_by.values()})
 
-    return Scorer(profile if isinstance(profile, RewardProfile) else load_profile(profile), naming=naming)
+    return Scorer(profile, naming=naming)

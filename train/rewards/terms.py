@@ -67,7 +67,7 @@ def answer_in_words(facts: Facts) -> float:
 
 def unanswerable(facts: Facts) -> bool:
     """Whether the collection holds nothing to find: no reachable gold, and no answer without gold to look for."""
-    if facts.reachable or facts.answer_shown:
+    if facts.reachable or facts.answer_shown or facts.open:
         return False
     return bool(facts.gold) or not facts.has_answers
 
@@ -87,6 +87,36 @@ def abstention(facts: Facts, *, searches: int, unsaid: float) -> float:
         return 0.0
     word = 1.0 if facts.finished and facts.sufficient is False else unsaid
     return word * effort(facts, searches=searches)
+
+
+def judgeable(facts: Facts) -> bool:
+    """Whether a judge may add to a search: it broke no rule, and returned something that it does not call too little.
+
+    One malformed call or one id that was never shown is enough to lose all that a judge would pay: what breaks rules
+    must gain nothing by how it reads. Not to be judged is no way out, since a judge never takes anything away.
+    """
+    broken = facts.malformed or facts.unseen_cited
+    return bool(facts.returned) and not broken and facts.sufficient is not False and facts.fault is None
+
+
+def borne_out(facts: Facts) -> float:
+    """How far what can be checked bears out a judge's word, in [0, 1].
+
+    Share of the gold documents that were returned; without gold whether an answer was, where there is one to look for;
+    1 where nothing can be checked, and a judge is all there is.
+    """
+    if facts.gold:
+        return returned_recall(facts)
+    if facts.has_answers and facts.findable:
+        return float(facts.answer_returned)
+    return 1.0
+
+
+def judged(facts: Facts) -> float:
+    """What a judge's score counts, in [0, 1]: score × `borne_out`; 0 without a score, or where none may count."""
+    if facts.judge is None or not judgeable(facts):
+        return 0.0
+    return min(1.0, max(0.0, facts.judge)) * borne_out(facts)
 
 
 def prune_streak(facts: Facts, *, free: int, each: float, cap: float) -> float:
@@ -138,7 +168,9 @@ def stalled(facts: Facts) -> float:
 
 
 def false_claim(facts: Facts) -> float:
-    """1 for claiming that the evidence suffices where none of it was returned, else 0."""
+    """1 for claiming that the evidence suffices where none of it was returned, else 0; 0 where nobody can know."""
+    if facts.open and not facts.gold and not facts.has_answers:
+        return 0.0
     supported = facts.answer_returned or bool(facts.gold.intersection(facts.returned))
     return float(facts.sufficient is True and not supported)
 
@@ -182,7 +214,18 @@ def length_cost(facts: Facts, *, scale: float, k: float, q: float) -> float:
     The first tokens cost most, so that short answers are kept short and long searches are not forbidden (Cursor
     Composer, 2026). At q = 1 it is ln(1 + k·x) / k.
     """
-    x = facts.completion_tokens / scale
+    return _concave(facts.completion_tokens / scale, k=k, q=q)
+
+
+def steps_cost(facts: Facts, *, scale: float, k: float, q: float) -> float:
+    """The same cost of turns one after another, x in units of `scale` of them: what a user waits for.
+
+    Sub-agents that ran at once count once (critical steps, Kimi K2.5, 2026), so that it does not speak against them.
+    """
+    return _concave(max(facts.turns, facts.critical_steps) / scale, k=k, q=q)
+
+
+def _concave(x: float, *, k: float, q: float) -> float:
     if math.isclose(q, 1.0):
         return math.log1p(k * x) / k
     return (math.pow(1 + k * x, 1 - q) - 1) / (k * (1 - q))

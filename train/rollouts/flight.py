@@ -6,11 +6,14 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from thresher.engine.requests import SearchRequest
+from thresher.train.rollouts.budgets import budget_of
 from thresher.train.rollouts.faults import Fault
 from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.scoring import Outcome
 from thresher.train.rollouts.searching import Attempt
 from thresher.train.rollouts.seeds import group_seeds
+from thresher.train.rollouts.settings import RollSettings
 from thresher.train.tasks.task import Task
 
 
@@ -58,23 +61,38 @@ class Flight:
     """A group from its start until it is handed over.
 
     Attributes:
+        request: how all its samples search; `budget`: what that is called where budgets are toggled.
         tried: how often it was begun, the first time included.
         group: there once it is complete and scored.
+        judging: asks a judge about its searches; None before they have ended, and once they are judged.
         gone: it was handed over, cancelled or dropped.
     """
 
     number: int
     task: Task
     samples: tuple[Sample, ...]
+    request: SearchRequest
+    budget: str = ""
     tried: int = 1
     group: Group | None = None
+    judging: asyncio.Task[None] | None = None
     gone: bool = False
 
     @classmethod
-    def of(cls, number: int, task: Task, *, size: int, seed: int) -> Flight:
-        """A group that is ready to start; `seed` is the run's."""
-        seeds = group_seeds(seed, number, size)
-        return cls(number, task, tuple(Sample(n, own, random.Random(own)) for n, own in enumerate(seeds)))
+    def of(cls, number: int, task: Task, request: SearchRequest, settings: RollSettings) -> Flight:
+        """A group that is ready to start. Its budget and its seeds depend on its number and the run's seed alone."""
+        seeds = group_seeds(settings.seed, number, settings.group_size)
+        samples = tuple(Sample(n, own, random.Random(own)) for n, own in enumerate(seeds))
+        budget = budget_of(settings.budgets, seed=settings.seed, group=number)
+        if budget is None:
+            return cls(number, task, samples, request)
+        return cls(number, task, samples, budget.applied(request), budget.name)
+
+    def stop_judging(self) -> None:
+        """A search of it is run again, or the group is not wanted any more."""
+        if self.judging is not None:
+            self.judging.cancel()
+            self.judging = None
 
     @property
     def oldest(self) -> int | None:

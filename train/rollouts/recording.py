@@ -44,6 +44,7 @@ class RecordedRollout(BaseModel):
     seconds: float = 0.0
     attempts: int = 1
     fault: str | None = None
+    budget: str = ""
 
     @classmethod
     def of(cls, rollout: Rollout) -> Self:
@@ -59,6 +60,7 @@ class RecordedRollout(BaseModel):
             seconds=rollout.seconds,
             attempts=rollout.attempts,
             fault=rollout.fault,
+            budget=rollout.budget,
         )
 
 

@@ -13,8 +13,9 @@ from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.train.rollouts.errors import InfrastructureDown, RolloutError, ScoringFailed, WeightsNotServed
 from thresher.train.rollouts.flight import Flight, Sample
+from thresher.train.rollouts.rating import Rating
 from thresher.train.rollouts.rollout import Group
-from thresher.train.rollouts.scoring import Scores, scored_group
+from thresher.train.rollouts.scoring import Scores
 from thresher.train.rollouts.searching import Attempt, Found, search_once
 from thresher.train.rollouts.settings import RollSettings
 from thresher.train.rollouts.single import roll_group
@@ -89,9 +90,9 @@ class Roller:
         self.settings = settings or RollSettings()
         self._engine = engine
         self._request = request
-        self._scorer = scorer
+        for budget in self.settings.budgets:
+            budget.applied(request)  # what cannot be asked for is said now
         self._tasks = tasks
-        self._progress = progress
         self._version = version
         self._next = first
         self._record = record
@@ -104,9 +105,21 @@ class Roller:
             self._stats,
             ended=self._ended,
             broken=self._broken,
+            failed=self._failed,
             freed=self._pump,
             sleep=sleep,
             clock=clock,
+        )
+        self._rating = Rating(
+            scorer,
+            self.settings,
+            self._stats,
+            progress=progress,
+            beside=self._slots.beside,
+            rated=self._rated,
+            too_few=self._too_few,
+            broken=self._end,
+            judged=self._pump,
         )
         self._flights: dict[int, Flight] = {}
         self._ready: list[Flight] = []
@@ -254,7 +267,7 @@ class Roller:
         except Exception as error:
             self._end(RolloutError(f"the tasks broke: {type(error).__name__}: {error}"), error)
             return False
-        flight = Flight.of(self._next, task, size=self.settings.group_size, seed=self.settings.seed)
+        flight = Flight.of(self._next, task, self._request, self.settings)
         self._next += 1
         self._flights[flight.number] = flight
         self._stats.started += 1
@@ -265,7 +278,7 @@ class Roller:
     async def _search(self, flight: Flight, sample: Sample, attempt: Attempt) -> Found:
         return await search_once(
             self._engine,
-            self._request,
+            flight.request,
             flight.task,
             seed=sample.seed,
             attempt=attempt,
@@ -278,27 +291,11 @@ class Roller:
     def _ended(self, flight: Flight, sample: Sample) -> None:
         if self._bound.stale(sample.oldest, self._version):
             self._run_again(flight, sample)
-        elif flight.complete and len(flight.samples) - len(flight.faulty) < self.settings.fewest:
-            self._too_few(flight)
         elif flight.complete:
-            self._score(flight)
+            self._rating.rate(flight)
 
-    def _score(self, flight: Flight) -> None:
-        try:
-            flight.group = scored_group(
-                flight.number,
-                flight.task,
-                flight.outcomes,
-                request=self._request,
-                scorer=self._scorer,
-                progress=self._progress(),
-                deadline_s=self.settings.deadline_s,
-            )
-        except RolloutError as error:
-            self._end(error, error.__cause__)
-            return
+    def _rated(self, flight: Flight) -> None:
         self._dropped_in_a_row = 0
-        self._stats.finished += 1
         self._ready.append(flight)
 
     def _too_few(self, flight: Flight) -> None:
@@ -343,6 +340,7 @@ class Roller:
         if sample.outcome is not None:
             self._stats.wasted_seconds += sample.outcome.seconds
         self._slots.stop(sample)
+        flight.stop_judging()
         sample.again()
         if flight.group is not None:
             self._stats.stale_groups += 1
@@ -368,6 +366,7 @@ class Roller:
     def _forget(self, flight: Flight) -> None:
         """Let go of a group, and stop what still runs of it."""
         flight.gone = True
+        flight.stop_judging()
         for sample in flight.samples:
             self._slots.stop(sample)
         if flight.group is not None:
@@ -382,6 +381,10 @@ class Roller:
             ),
             error,
         )
+
+    def _failed(self, error: BaseException) -> None:
+        text = f"the rollouts broke: {type(error).__name__}: {error}. This is a bug between search and group"
+        self._end(RolloutError(text), error)
 
     def _end(self, error: RolloutError, cause: BaseException | None = None) -> None:
         """End the run: nothing more is started, what runs is stopped, and whoever asks for groups is told why."""

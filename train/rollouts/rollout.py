@@ -25,6 +25,7 @@ class Rollout:
         attempts: how often the search was run, 1 if no infrastructure fault hit it.
         fault: why there is no result. Such a rollout is in no baseline and trains nothing; no end that the policy
             itself caused is ever a fault.
+        budget: name of the budget that it had (`thresher.train.rollouts.budgets`); "" where none are toggled.
     """
 
     task: Task
@@ -37,6 +38,7 @@ class Rollout:
     seconds: float = 0.0
     attempts: int = 1
     fault: str | None = None
+    budget: str = ""
 
     @property
     def trajectory(self) -> Trajectory | None:
@@ -61,6 +63,11 @@ class Group:
     def constant(self) -> bool:
         """Whether all earned the same, so that there is nothing to learn from it."""
         return len({rollout.reward.total for rollout in self.scored if rollout.reward is not None}) < 2
+
+    @property
+    def budget(self) -> str:
+        """Name of the budget that all of them had; "" where none are toggled."""
+        return self.rollouts[0].budget if self.rollouts else ""
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:

@@ -9,7 +9,8 @@ from typing import Protocol
 from thresher.engine.requests import SearchRequest, SearchResult
 from thresher.train.rewards.facts import Facts
 from thresher.train.rewards.reward import Reward
-from thresher.train.rollouts.errors import ScoringFailed
+from thresher.train.rollouts.errors import InfrastructureDown, ScoringFailed
+from thresher.train.rollouts.faults import fault_of_error
 from thresher.train.rollouts.rollout import Group, Rollout
 from thresher.train.rollouts.searching import Found, request_for
 from thresher.train.tasks.task import Task
@@ -42,11 +43,13 @@ def scored_group(
     scorer: Scores,
     progress: float,
     deadline_s: float | None = None,
+    budget: str = "",
 ) -> Group:
     """The group of these outcomes, in the order of its samples. A fault leaves a rollout without result and reward.
 
     Raises:
-        ScoringFailed: the scorer raised; the message names the task.
+        InfrastructureDown: what the scorer looks things up in is gone, a collection that was closed for one.
+        ScoringFailed: the scorer raised anything else; the message names the task.
     """
     rollouts = []
     for sample, outcome in enumerate(outcomes):
@@ -58,6 +61,11 @@ def scored_group(
             try:
                 facts, reward = scorer(task, request_for(request, task, deadline_s), result, progress=progress)
             except Exception as error:
+                if fault_of_error(error) is not None:
+                    raise InfrastructureDown(
+                        f"task {task.id!r} cannot be scored (group {number}): {type(error).__name__}: {error}. "
+                        "Mend that, then go on from the last checkpoint"
+                    ) from error
                 raise ScoringFailed(
                     f"the scorer broke on task {task.id!r} (group {number}, sample {sample}): "
                     f"{type(error).__name__}: {error}. This is a bug in a reward, or in what it is given; rollouts "
@@ -75,6 +83,7 @@ def scored_group(
                 seconds=outcome.seconds,
                 attempts=outcome.attempts,
                 fault=fault,
+                budget=budget,
             )
         )
     return Group(number, task, tuple(rollouts))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from thresher.train.rollouts.budgets import SearchBudget
+
 
 @dataclass(frozen=True, slots=True)
 class RollSettings:
@@ -23,6 +25,7 @@ class RollSettings:
             as it is: it is never run again for being long.
         first_wait_s, longest_wait_s: back-off before a second attempt, and what doubling it ends at.
         seed: of the run; what the seeds of all rollouts are made from.
+        budgets: what groups search under by turns (`thresher.train.rollouts.budgets`); none: the request's own.
     """
 
     group_size: int = 8
@@ -36,6 +39,7 @@ class RollSettings:
     first_wait_s: float = 1.0
     longest_wait_s: float = 60.0
     seed: int = 0
+    budgets: tuple[SearchBudget, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("group_size", "groups_per_step", "concurrency", "attempts", "group_attempts", "give_up_after"):

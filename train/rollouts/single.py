@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.train.rollouts.errors import ScoringFailed
+from thresher.train.rollouts.judging import judged
 from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.scoring import Outcome, Scores, scored_group
 from thresher.train.rollouts.searching import Attempt, search_once
@@ -91,12 +92,13 @@ async def roll_group(
             if not attempt.searching:
                 search.cancel()
         await asyncio.gather(*searches, return_exceptions=True)
+    scores, outcomes = await judged(task, outcomes, request=request, scorer=scorer, deadline_s=settings.deadline_s)
     return scored_group(
         number,
         task,
         outcomes,
         request=request,
-        scorer=scorer,
+        scorer=scores,
         progress=progress,
         deadline_s=settings.deadline_s,
     )

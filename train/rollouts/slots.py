@@ -27,7 +27,7 @@ class Slots:
     Args:
         search: runs one attempt; what it raises is a bug.
         ended: told of every sample that has ended, its outcome set; not of one that was stopped.
-        broken: told of a bug.
+        broken: told of a bug in a search; `failed`: of one in here, or in what is told.
         freed: called whenever a slot may have become free, or a sample waits for one.
     """
 
@@ -39,6 +39,7 @@ class Slots:
         *,
         ended: Callable[[Flight, Sample], None],
         broken: Callable[[Flight, Sample, Exception], None],
+        failed: Callable[[BaseException], None],
         freed: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]],
         clock: Callable[[], float],
@@ -48,6 +49,7 @@ class Slots:
         self._stats = stats
         self._tell_ended = ended
         self._tell_broken = broken
+        self._tell_failed = failed
         self._tell_freed = freed
         self._sleep = sleep
         self._clock = clock
@@ -79,6 +81,10 @@ class Slots:
                 self._spawn(self._run(flight, sample, sample.attempt))
                 return True
         return False
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that takes no slot; `settle` waits for it, too."""
+        return self._spawn(work)
 
     def stop(self, sample: Sample) -> None:
         """Stop the search of a sample, or its wait for the next one. It is told of no more."""
@@ -118,8 +124,17 @@ class Slots:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """Unsaid, an error would lose a sample, and whoever waits for its group would wait for ever."""
+        self._work.discard(task)
+        if task.cancelled():
+            if not task.cancelling():  # nobody here did
+                self._tell_failed(RuntimeError("it was cancelled from within"))
+        elif (error := task.exception()) is not None:
+            self._tell_failed(error)
 
     async def _run(self, flight: Flight, sample: Sample, attempt: Attempt) -> None:
         started = self._clock()
@@ -133,12 +148,13 @@ class Slots:
                 logger.warning("task %s: a search that was stopped raised", flight.task.id, exc_info=error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
-            if sample.attempt is not attempt or (task is not None and task.cancelling()):
+            if task is not None and task.cancelling():
                 raise
             # Nobody cancelled this search: something in it let a cancellation of its own out. Unsaid, its group would
             # never be complete, and training would wait for it for ever.
-            sample.attempt = None
-            self._tell_broken(flight, sample, RuntimeError(f"it was cancelled from within {error}".rstrip()))
+            if sample.attempt is attempt:
+                sample.attempt = None
+                self._tell_broken(flight, sample, RuntimeError(f"it was cancelled from within {error}".rstrip()))
         else:
             outcome = Outcome(found, self._clock() - started, sample.tried)
             if sample.attempt is attempt:  # else it was stopped, and another may have its place

@@ -29,6 +29,9 @@ from thresher.train.segments.writing import PlainCall, Written, as_told, write_t
 
 _COUNTS = ("tokens_freed", "tokens_added", "tokens_reprefill", "tokens_after")
 
+UNWRITTEN = "longer than the student may write (sampling.max_reply_tokens), or nothing that its style can express"
+"""Why a turn of a search in the student's tokens was sampled by nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taught:
@@ -74,7 +77,7 @@ def taught(trajectory: Trajectory, style: Style, *, limit: int | None = None) ->
             recorded = []
         if recorded:
             unsampled = {turn.index for turn in part.turns if turn.events} - {turn.turn for turn in recorded}
-            left_out.update(poor.get(index, "no model wrote it") for index in unsampled)
+            left_out.update(poor.get(index, UNWRITTEN) for index in unsampled)
             left_out.update(poor[turn.turn] for turn in recorded if turn.turn in poor)
             turns += [replace(turn, logprobs=None) for turn in recorded if turn.turn not in poor]
         elif part.turns:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from thresher.corpus.paths import home
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking
 from thresher.engine.policies import make_policy
-from thresher.engine.policies.builtin.policy import BuiltinPolicy, Settings
+from thresher.engine.policies.builtin.factory import BuiltinFactory
+from thresher.engine.policies.builtin.policy import Settings
 from thresher.engine.profiles import DEFAULT, Profile
 from thresher.engine.search import SearchEngine
 from thresher.engine.trajectory import read_jsonl
@@ -67,12 +68,12 @@ def student_engine(
 
 def _maker(policy: str | PolicyFactory, profile: Profile) -> PolicyFactory:
     """What makes the policies inside. The builtin one keeps as many passages as half of a small context holds."""
-    if policy != "builtin":
-        return make_policy(policy) if isinstance(policy, str) else policy
-    usual = Settings()
+    made = make_policy(policy) if isinstance(policy, str) else policy
+    if not isinstance(made, BuiltinFactory):
+        return made
+    usual = made.settings or Settings()
     keep = max(1, min(usual.keep, profile.budget.soft // TOKENS_A_PASSAGE))
-    settings = replace(usual, keep=keep)
-    return lambda collection: BuiltinPolicy(collection, settings)
+    return replace(made, settings=replace(usual, keep=keep))
 
 
 async def collect(

@@ -381,10 +381,10 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
             loss=float(logs["loss"]),
             lr=float(logs["learning_rate"]),
             grad_norm=float(logs.get("grad_norm", 0.0)),
-            entropy=float(logs["entropy"]) if "entropy" in logs else None,
             tokens=round(seen - self._seen) if seen > self._seen else None,
             progress=state.global_step / self._steps,
-            more={name: float(logs[name]) for name in ("mean_token_accuracy", "epoch") if name in logs},
+            # Not as `entropy`, whose fall is an alarm: here it is what is wanted.
+            more={name: float(logs[name]) for name in ("mean_token_accuracy", "epoch", "entropy") if name in logs},
         )
         self._began, self._seen = now, seen
         self.loss = log.loss

@@ -19,6 +19,7 @@ from thresher.train.metrics.retrieval import mean
 from thresher.train.rewards.facts import Facts
 from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.single import roll_group
+from thresher.train.rollouts.solving import is_complete
 from thresher.train.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -141,15 +142,6 @@ def spread_facts(groups: Sequence[Group], *, max_results: int) -> SpreadFacts:
             for count, own in sorted(hops.items())
         },
     )
-
-
-def is_complete(facts: Facts, max_results: int) -> bool:
-    """Whether a search found all there was: its gold, else an answer, else that there is nothing to be found."""
-    if facts.gold:
-        return len(facts.gold.intersection(facts.returned)) >= min(len(facts.gold), max_results)
-    if facts.has_answers:
-        return facts.answer_returned
-    return facts.sufficient is False
 
 
 def found_something(facts: Facts) -> bool:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from thresher.context import Budget
 from thresher.corpus.collection import Collection
 from thresher.engine.agent import PolicyFactory
 from thresher.engine.policies.model.tokens.styles import Style, style_for
@@ -18,6 +19,10 @@ from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.train.errors import SettingsError
 from thresher.train.evaluation.evaluate import ANY_QUESTION
+from thresher.train.judges.choice import JudgeChoice
+from thresher.train.judges.judging import Judge
+from thresher.train.judges.making import VOTES_FILE, make_judge
+from thresher.train.judges.scorer import JudgedScorer
 from thresher.train.rewards.profiles import load_profile as load_reward
 from thresher.train.rewards.scorer import scorer_for
 from thresher.train.rollouts.scoring import Scores
@@ -41,13 +46,14 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything but the model."""
+    """Everything but the model. `judge`: who is asked besides; whoever uses the environment closes it."""
 
     questions: Questions
     collection: Collection
     profile: Profile
     request: SearchRequest
     scorer: Scores
+    judge: Judge | None = None
 
     def engine(self, policy: PolicyFactory) -> SearchEngine:
         """An engine whose turns this policy decides."""
@@ -67,7 +73,7 @@ def questions_of(tasks: Tasks, evaluation: Evaluation) -> Questions:
     split = tasks.split or (TRAIN if TRAIN in splits and dev_split != TRAIN else "")
     dev: tuple[Task, ...] = ()
     if dev_split and evaluation.limit:
-        dev = load_task_set(Path(tasks.path), split=dev_split, limit=evaluation.limit).tasks
+        dev = spread_over(load_task_set(Path(tasks.path), split=dev_split).tasks, evaluation.limit)
     if split:
         train = load_task_set(Path(tasks.path), split=split).tasks
     else:
@@ -78,6 +84,13 @@ def questions_of(tasks: Tasks, evaluation: Evaluation) -> Questions:
             "splits with `thresher train split`, or name another evaluation.split"
         )
     return Questions(everything, train[: tasks.limit], dev)
+
+
+def spread_over(tasks: tuple[Task, ...], limit: int) -> tuple[Task, ...]:
+    """At most `limit` tasks, at even distances: files are often sorted by kind, and the first would be of one."""
+    if limit >= len(tasks):
+        return tasks
+    return tuple(tasks[index * len(tasks) // limit] for index in range(limit))
 
 
 def style_of(model: Model) -> Style:
@@ -118,6 +131,38 @@ def request_of(search: Search, rollouts: Rollouts | None = None) -> SearchReques
     )
 
 
+def check_budgets(rollouts: Rollouts, search: Search, default: Budget) -> None:
+    """Make sure that no budget of the rollouts is above the search's own: that is the full one.
+
+    Args:
+        default: of the engine's profile.
+
+    Raises:
+        SettingsError: one is.
+    """
+    full = request_of(search)
+    for given in rollouts.budgets:
+        own = given.budget.applied(full)
+        for key, value, most in (
+            ("max_tokens", own.budget(default).total, full.budget(default).total),
+            ("max_turns", own.turns, full.turns),
+        ):
+            if value > most:
+                raise SettingsError(
+                    f"rollouts.budgets: {given.budget.name} is {value:,} {key} and the search has {most:,}: the "
+                    f"search's own is the full budget, so lower this one, or raise search.{key}"
+                )
+
+
+def judge_of(choice: JudgeChoice, out: Path) -> Judge | None:
+    """The judge of the run in this folder, which keeps its votes there; None where nobody is named.
+
+    Raises:
+        TrainError: its rubrics cannot be used, or its votes not be written.
+    """
+    return make_judge(choice, votes=out / VOTES_FILE) if choice.model else None
+
+
 def environment(
     questions: Questions,
     collection: Collection,
@@ -125,12 +170,23 @@ def environment(
     search: Search,
     reward: RewardSettings,
     scorer: Scores | None = None,
+    judge: Judge | None = None,
 ) -> Environment:
-    """The environment of a run; `scorer` scores in place of the reward profile."""
+    """The environment of a run; `scorer` scores in place of the reward profile, and of `judge`, which is asked, too.
+
+    Raises:
+        ProfileError: there is no such reward profile, or it pays a judge and there is none.
+    """
+    request = request_of(search)
+    if scorer is None:
+        own = scorer_for(collection, load_reward(reward.profile), judged=judge is not None)
+        scorer = own if judge is None else JudgedScorer(own, judge)
+        request = replace(request, include_answer=judge is not None and judge.needs_answer)
     return Environment(
         questions=questions,
         collection=collection,
         profile=profile_of(search, style),
-        request=request_of(search),
-        scorer=scorer or scorer_for(collection, load_reward(reward.profile)),
+        request=request,
+        scorer=scorer,
+        judge=judge,
     )

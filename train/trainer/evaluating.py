@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +12,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.train.errors import RunError
+from thresher.train.lines import LineFile
 from thresher.train.metrics.retrieval import mean, precision
 from thresher.train.monitoring.log import StepLog
 from thresher.train.monitoring.means import FactMeans, Spread
 from thresher.train.rewards import terms
+from thresher.train.rollouts.errors import InfrastructureDown
 from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.scoring import Scores
 from thresher.train.rollouts.settings import RollSettings
@@ -113,6 +113,10 @@ async def evaluate(
     Args:
         settings: of it, concurrency, attempts and deadline count.
         on_task: told how many are done, and of how many.
+
+    Raises:
+        InfrastructureDown: no search could be run.
+        ScoringFailed: the scorer or the engine raised.
     """
     started = time.perf_counter()
     slots = asyncio.Semaphore(settings.concurrency)
@@ -137,36 +141,42 @@ async def evaluate(
             on_task(done, len(tasks))
         return group
 
-    async with asyncio.TaskGroup() as searches:
-        running = [searches.create_task(one(number, task)) for number, task in enumerate(tasks)]
+    try:
+        async with asyncio.TaskGroup() as searches:
+            running = [searches.create_task(one(number, task)) for number, task in enumerate(tasks)]
+    except ExceptionGroup as error:
+        raise error.exceptions[0] from error.exceptions[0].__cause__
     groups = [task.result() for task in running]
+    faults = [rollout.fault for group in groups for rollout in group.rollouts if rollout.fault is not None]
+    if faults and len(faults) == len(groups):
+        raise InfrastructureDown(
+            f"for the evaluation {label} at step {step:,} none of {len(groups):,} searches could be run, the last "
+            f"because: {faults[-1]}. Mend that, then go on from the last checkpoint"
+        )
     return Evaluation.of(groups, label=label, step=step, version=version, seconds=time.perf_counter() - started)
 
 
 def append_evaluation(folder: Path, evaluation: Evaluation) -> None:
     """Write one behind the others; it is on the disk when this returns."""
-    with (folder / EVALUATIONS).open("a+b") as file:
-        file.seek(0, os.SEEK_END)
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # torn by a kill
-                file.write(b"\n")
-        file.write(evaluation.model_dump_json(exclude_none=True).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    file = LineFile(folder / EVALUATIONS)
+    try:
+        file.append(evaluation.model_dump_json(exclude_none=True).encode() + b"\n", sync=True)
+    finally:
+        file.close()
 
 
 def read_evaluations(folder: Path) -> list[Evaluation]:
-    """The evaluations of a run, each step and label once: the later counts. Torn lines are left out."""
+    """The evaluations of a run, each step and label once: the later counts. Half a line at the end is passed over.
+
+    Raises:
+        RunError: a line is no evaluation.
+    """
     path = folder / EVALUATIONS
     if not path.is_file():
         return []
     found: dict[tuple[str, int], Evaluation] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        try:
-            json.loads(line)
-        except ValueError:
-            continue
+    complete, _, _ = path.read_bytes().rpartition(b"\n")
+    for number, line in enumerate(complete.splitlines(), 1):
         try:
             evaluation = Evaluation.model_validate_json(line)
         except ValidationError as error:

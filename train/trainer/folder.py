@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
 
 from thresher.train.errors import RunError
+from thresher.train.monitoring.states import record_failure
 from thresher.train.trainer.checkpoints import complete_checkpoints
 from thresher.train.trainer.settings_files import FILE, check_same, load_settings, write_settings
 
@@ -47,7 +48,12 @@ def run_folder(out: Path, settings: S, free: Iterable[str]) -> Iterator[Path]:
                 raise RunError(f"{out} holds a run of another kind: name another --out folder")
             check_same(load_settings(type(settings), out), settings, free)
         write_settings(out, settings)
-        yield out
+        try:
+            yield out
+        except Exception as error:
+            with suppress(OSError):  # the error itself matters more than a note of it, for which there may be no space
+                record_failure(out, error)
+            raise
     finally:
         os.close(lock)
 

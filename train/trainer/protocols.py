@@ -20,7 +20,10 @@ class GroupSource(Protocol):
     """
 
     def next_groups(self, count: int) -> list[Group]:
-        """The next groups, all complete. Blocks until there are `count`; fewer only where the tasks have run out."""
+        """The next groups, all complete. Blocks until there are `count`; fewer only where the tasks have run out.
+
+        There may be more, to stand in for constant ones; no more than `count` have any spread.
+        """
 
     def close(self) -> None:
         """Stop the rollouts. Safe to call twice."""

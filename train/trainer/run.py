@@ -15,24 +15,26 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.model.tokens.styles import Style
 from thresher.train.errors import SettingsError
-from thresher.train.monitoring.log import StepLog
-from thresher.train.rollouts.curriculum import Curriculum, CurriculumSettings, Stage
+from thresher.train.monitoring.log import read_log
+from thresher.train.rollouts.curriculum import Curriculum, CurriculumSettings
 from thresher.train.rollouts.roller import Roller
 from thresher.train.rollouts.scoring import Scores
 from thresher.train.rollouts.settings import RollSettings
 from thresher.train.tasks.task import Task
 from thresher.train.trainer.checkpoints import last_checkpoint
+from thresher.train.trainer.ending import RunReport, unchanged
 from thresher.train.trainer.environment import (
     Environment,
     OpenCollection,
+    check_budgets,
     environment,
+    judge_of,
     profile_of,
     questions_of,
     style_of,
@@ -56,38 +58,6 @@ from thresher.train.trainer.watching import Tell, Watch, nothing
 
 REPLY_MARGIN = 64
 """Tokens of framing that a server's context must hold besides the search's budget."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """What a run made.
-
-    Attributes:
-        steps: optimiser steps of the whole run; `resumed`: the step that this process went on from, 0 for a new run.
-        model, adapter: folders; None on processes other than the first.
-        last: the log of the last step of this process.
-    """
-
-    out: str
-    steps: int
-    resumed: int
-    version: int
-    seconds: float
-    model: str | None = None
-    adapter: str | None = None
-    before: Evaluation | None = None
-    after: Evaluation | None = None
-    last: StepLog | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            **asdict(self),
-            **{
-                name: value and value.model_dump(mode="json", exclude_none=True)
-                for name, value in (("before", self.before), ("after", self.after), ("last", self.last))
-            },
-        }
 
 
 def train_rl(
@@ -125,14 +95,16 @@ def train_rl(
         checkpoint = last_checkpoint(out / "checkpoints")
         resumed = int(checkpoint.name.rpartition("-")[2]) if checkpoint is not None else 0
         style = style_of(settings.model)
-        profile_of(settings.search, style)  # what does not go together is said before anything is loaded
+        # What does not go together is said before anything is loaded.
+        check_budgets(settings.rollouts, settings.search, profile_of(settings.search, style).budget)
         set_seed(settings.seed)
         model = trained_model(settings.model, settings.lora)
         main: _Main | None = None
         if state.is_main_process:
             questions = questions_of(settings.tasks, settings.evaluation)
             collection = stack.enter_context(open_collection(questions.set))
-            surroundings = environment(questions, collection, style, settings.search, settings.reward, scorer)
+            judge = judge_of(settings.judge, out) if scorer is None else None
+            surroundings = environment(questions, collection, style, settings.search, settings.reward, scorer, judge)
             main = _Main(settings, out, style, model, surroundings, resumed=resumed, tell=tell)
             stack.callback(main.close)
         trainer = make_trainer(settings, out, model, style, main)
@@ -160,6 +132,7 @@ def train_rl(
             before=evaluations.get("before"),
             after=evaluations.get("after"),
             last=main.watch.last if main is not None else None,
+            warnings=unchanged(read_log(out)) if main is not None else (),
         )
 
 
@@ -174,19 +147,13 @@ def roll_settings(settings: TrainSettings) -> RollSettings:
         attempts=given.attempts,
         deadline_s=given.deadline_s,
         seed=settings.seed,
+        budgets=tuple(each.budget for each in given.budgets),
     )
 
 
 def curriculum_settings(settings: TrainSettings) -> CurriculumSettings:
     """The order of tasks, without end."""
-    given = settings.curriculum
-    return CurriculumSettings(
-        seed=settings.seed,
-        shuffle=given.shuffle,
-        stages=tuple(Stage(stage.start, stage.hops) for stage in given.stages),
-        constant_share=given.constant_share,
-        least_share=given.least_share,
-    )
+    return settings.curriculum.settings(seed=settings.seed, max_results=settings.search.max_results)
 
 
 def make_trainer(settings: TrainSettings, out: Path, model: Any, style: Style, main: _Main | None) -> Any:
@@ -270,8 +237,17 @@ class _Main:
         self.background = Background()
         if (aclose := getattr(self.weights, "aclose", None)) is not None:
             self.background.on_close(aclose)
-        tasks = Curriculum(surroundings.questions.train, curriculum_settings(settings))
-        self.source = RollerSource(self.background, self._roller, tasks, self.weights)
+        if surroundings.judge is not None:
+            self.background.on_close(surroundings.judge.aclose)
+            try:
+                self.background.run(surroundings.judge.check())
+            except BaseException:
+                self.background.close()  # nobody else has it yet, and it holds the file of votes
+                raise
+        self.tasks = Curriculum(surroundings.questions.train, curriculum_settings(settings))
+        self.source = RollerSource(
+            self.background, self._roller, self.tasks, self.weights, refill=settings.rollouts.refill
+        )
         config = settings.model_dump(mode="json")
         self.watch = Watch(
             out,
@@ -341,7 +317,10 @@ class _Main:
         return {
             "progress": self.progress(),
             "utilisation": stats.utilisation,
-            "more": {f"rollouts/{name}": float(getattr(stats, name)) for name in counts},
+            "refilled": self.source.refilled,
+            "more": self.tasks.figures()
+            | {f"rollouts/{name}": float(getattr(stats, name)) for name in counts}
+            | ({} if self._surroundings.judge is None else self._surroundings.judge.stats.figures()),
         }
 
 

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, f
 
 from thresher.engine.policies.model.tokens.styles import STYLES
 from thresher.engine.requests import MAX_CONTEXT_TOKENS, MIN_CONTEXT_TOKENS, Edits, Effort, Strategy
+from thresher.train.judges.choice import JudgeChoice
+from thresher.train.rollouts.budgets import SearchBudget
+from thresher.train.rollouts.curriculum import CurriculumError, CurriculumSettings, Stage
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -63,10 +66,19 @@ class Tasks(Section):
 
 
 class StageSettings(Section):
-    """From group `start` on, tasks of up to `hops` hops are tried; None lifts the limit."""
+    """From group `start` on, tasks of up to `hops` hops are tried; None lifts the limit.
 
-    start: Count
+    `above`: or from when the solve rate of the hops before is above this, whichever comes first.
+    """
+
+    start: Count | None = None
     hops: PositiveInt | None = None
+    above: Annotated[float, Field(ge=0, lt=1)] | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """As a curriculum takes it."""
+        return Stage(self.start, self.hops, self.above)
 
 
 class CurriculumSection(Section):
@@ -74,8 +86,33 @@ class CurriculumSection(Section):
 
     shuffle: bool = True
     stages: tuple[StageSettings, ...] = ()
+    rise_tasks: PositiveInt = 16
+    band: tuple[Share, Share] | None = None
+    keep: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    solved_reward: float | None = None
     constant_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     least_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _fits(self) -> CurriculumSection:
+        try:
+            self.settings(seed=0, max_results=1)
+        except CurriculumError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def settings(self, *, seed: int, max_results: int) -> CurriculumSettings:
+        """As a curriculum takes them, without end.
+
+        Raises:
+            CurriculumError: they do not fit each other.
+        """
+        return CurriculumSettings(
+            seed=seed,
+            max_results=max_results,
+            stages=tuple(each.stage for each in self.stages),
+            **{name: getattr(self, name) for name in type(self).model_fields if name != "stages"},
+        )
 
 
 class Corpus(Section):
@@ -110,6 +147,21 @@ class RewardSettings(Section):
     profile: str = "context1"
 
 
+class BudgetSettings(Section):
+    """Limits of a search in place of the run's own, which they may not exceed; without any it is the full budget."""
+
+    max_tokens: Annotated[int, Field(ge=MIN_CONTEXT_TOKENS, le=MAX_CONTEXT_TOKENS)] | None = None
+    max_turns: PositiveInt | None = None
+    effort: Literal["low", "medium", "high"] | None = None
+    max_critical_steps: PositiveInt | None = None
+
+    @property
+    def budget(self) -> SearchBudget:
+        """As rollouts take it."""
+        effort = None if self.effort is None else Effort(self.effort)
+        return SearchBudget(self.max_tokens, self.max_turns, effort, self.max_critical_steps)
+
+
 class Rollouts(Section):
     """How rollouts are run.
 
@@ -119,6 +171,10 @@ class Rollouts(Section):
         max_staleness: versions that a rollout may be behind the weights that it trains.
         attempts: how often one is run again after an infrastructure fault.
         deadline_s: wall-clock limit of one search.
+        refill: further groups in place of constant ones, at most so many times `groups_per_step` a step
+            (`thresher.train.rollouts.refill`); 0 asks for none.
+        budgets: what groups search under by turns (`thresher.train.rollouts.budgets`); none: all under `search`. Name
+            `{}` for the full budget among them. Evaluations always have the full one.
     """
 
     group_size: Annotated[int, Field(ge=2)] = 8
@@ -127,6 +183,8 @@ class Rollouts(Section):
     max_staleness: Count = 2
     attempts: PositiveInt = 3
     deadline_s: PositiveFloat | None = None
+    refill: Annotated[float, Field(ge=0, le=16)] = 0.0
+    budgets: tuple[BudgetSettings, ...] = ()
 
 
 class Sampling(Section):
@@ -234,7 +292,8 @@ class Checkpoints(Section):
 class Evaluation(Section):
     """Scores on tasks that are not trained on, before, after and every so many steps (0: only before and after).
 
-    `split` "" takes `dev` where the tasks have one; without any, nothing is evaluated. `limit` 0 switches it off.
+    `split` "" takes `dev` where the tasks have one; without any, nothing is evaluated. Of more than `limit` tasks so
+    many are taken, at even distances in the order of the file, the same each time; 0 switches evaluation off.
     """
 
     split: str = ""
@@ -259,6 +318,7 @@ class TrainSettings(Section):
     corpus: Corpus = Corpus()
     search: Search = Search()
     reward: RewardSettings = RewardSettings()
+    judge: JudgeChoice = JudgeChoice()
     rollouts: Rollouts = Rollouts()
     sampling: Sampling = Sampling()
     objective: ObjectiveSettings = ObjectiveSettings()
@@ -301,6 +361,10 @@ FREE = (
     "log",
     "sync.urls",
     "sync.timeout_s",
+    "judge.url",
+    "judge.concurrency",
+    "judge.timeout_s",
+    "judge.attempts",
     "model.device",
     "optimiser.micro_tokens",
     "model.gradient_checkpointing",

@@ -15,10 +15,13 @@ from typing import Any, Protocol, TypeVar
 
 from thresher.train.errors import RunError
 from thresher.train.rollouts.curriculum import Curriculum
+from thresher.train.rollouts.refill import refilled
 from thresher.train.rollouts.rollout import Group
 from thresher.train.tasks.task import Task
 
 T = TypeVar("T")
+LOOK_S = 1.0
+"""How often it is looked whether the loop is still there."""
 
 
 class Rolling(Protocol):
@@ -49,21 +52,40 @@ class Background:
         self._kept: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._closed = False
+        self._ending: BaseException | None = None
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine; what it raises is raised here. An interrupt cancels it."""
+        """The result of a coroutine; what it raises is raised here. An interrupt cancels it.
+
+        Raises:
+            RunError: the loop is closed, or its thread has ended.
+        """
         if self._closed:
             work.close()
             raise RunError("the rollouts have ended: this run was closed")
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
+            return self._result(future)
         except CancelledError as error:
             raise RunError("the rollouts were cancelled: this run is being closed") from error
         except BaseException:
             future.cancel()
             raise
+
+    def _result(self, future: Future[T]) -> T:
+        """What ends a loop from within, as SystemExit in a task does, leaves its futures open for ever."""
+        while self._thread.is_alive():
+            try:
+                return future.result(LOOK_S)
+            except TimeoutError:
+                if future.done():
+                    return future.result()  # that was its own
+        if future.done():
+            return future.result()
+        raise RunError(
+            f"the rollouts have ended: their event loop was ended from within ({self._ending or 'nobody said why'})"
+        ) from self._ending
 
     def enter(self, context: AbstractAsyncContextManager[T]) -> T:
         """Open something in the loop, to be closed there at the end, by the task that opened it."""
@@ -137,6 +159,8 @@ class Background:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._ending = error
         finally:
             with suppress(RuntimeError):
                 self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -158,9 +182,21 @@ class RollerSource:
     Args:
         open_roller: makes the roller; it numbers groups in the order in which it takes tasks.
         model: told when the trainer waits and when it goes on.
+        refill: further groups in place of constant ones, of those asked for (`thresher.train.rollouts.refill`).
+
+    Attributes:
+        refilled: how many further groups the last call gave.
     """
 
-    def __init__(self, background: Background, open_roller: OpenRoller, tasks: Curriculum, model: Alternating) -> None:
+    def __init__(
+        self,
+        background: Background,
+        open_roller: OpenRoller,
+        tasks: Curriculum,
+        model: Alternating,
+        *,
+        refill: float = 0.0,
+    ) -> None:
         self._background = background
         self._open_roller = open_roller
         self._tasks = tasks
@@ -168,17 +204,21 @@ class RollerSource:
         self._version = 0
         self._first = 0
         self._drawn = 0
+        self._refill = refill
+        self.refilled = 0
         self.roller: Rolling | None = None
 
     def next_groups(self, count: int) -> list[Group]:
-        """The next `count` complete groups. What broke the rollouts is raised here."""
+        """The next `count` complete groups, and those that refill them. What broke the rollouts is raised here."""
         self._model.sampling()
         try:
             if self.roller is None:
                 self._drawn = self._tasks.state_dict()["drawn"]
                 opened = self._open_roller(self._tasks, first=self._first, version=self._version)
                 self.roller = self._background.enter(opened)
-            return self._background.run(self.roller.groups(count))
+            groups = self._background.run(refilled(self.roller.groups, count, self._refill))
+            self.refilled = max(0, len(groups) - count)
+            return groups
         finally:
             self._model.training()
 

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from thresher.train.monitoring.log import LOG_NAME, LogWriter, StepLog
+from thresher.train.rollouts.budgets import budget_figures
 from thresher.train.rollouts.recording import RolloutLog
 from thresher.train.rollouts.rollout import Group
 from thresher.train.trainer.checkpoints import mark_complete
@@ -69,6 +70,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         fields = report.log_fields()
         sampled = sum(map(_sampled, report.groups))
         numbers = {"sampled_tokens": float(sampled), "train_seconds": report.seconds - report.waited}
+        numbers |= budget_figures(report.groups)
         more = dict(self._more())
         log = StepLog.of(
             report.groups, **{**fields, **more, "more": {**fields["more"], **numbers, **more.get("more", {})}}

@@ -48,8 +48,11 @@ def builtin(
         ),
     ] = 2,
     licence: Annotated[
-        str, typer.Option("--licence", metavar="TEXT", help="Licence of the tasks, to stand in the file.")
-    ] = "not stated",
+        list[str] | None,
+        typer.Option(
+            "--licence", metavar="TEXT", help="Licence of the tasks, to stand in the file; once, or for each TASKS."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     embedder: EmbedderOption = None,
     seed: SeedOption = 0,
@@ -82,6 +85,11 @@ def builtin(
         raise UsageError(f"{out_} is there already: add --overwrite, or name another file")
     if collection is not None and len(tasks) > 1:
         raise UsageError("--collection is for one set of tasks; without it each is searched in its own documents")
+    licences = licence or ["not stated"]
+    if len(licences) not in (1, len(tasks)):
+        raise UsageError(
+            f"--licence is given {len(licences)} times for {len(tasks)} TASKS: give one for all, or one for each"
+        )
     chosen = settings(ctx, embedder=embedder)
     profile = load_profile(rewards or "context1")
     sets = [load_task_set(path) for path in tasks]
@@ -101,7 +109,7 @@ def builtin(
         trained = train_builtin(sources, request, profile, training, log=log, tell=note)
         about = About(
             trained_on={source.name: f"{split or 'train'}, {len(source.tasks)} questions" for source in sources},
-            licences={source.name: licence for source in sources},
+            licences={source.name: licences[n % len(licences)] for n, source in enumerate(sources)},
             embedder=chosen.embedder if collection is None else opened[0].manifest.embedder.spec,
             reward=profile.name,
             seed=seed,

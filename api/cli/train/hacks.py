@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags
-from thresher.api.cli.console import ExitCode, emit, one_line, out, plural, table
+from thresher.api.cli.console import ExitCode, emit, note, one_line, out, plural, table
 from thresher.api.cli.train.source import OwnCollectionOption, SplitOption, TasksArgument, task_collection
 
 if TYPE_CHECKING:
@@ -36,8 +36,16 @@ def hacks(
     flags: Flags,
     collection: OwnCollectionOption = None,
     rewards: Annotated[
-        str, typer.Option("--rewards", metavar="PROFILE", help="context1, answers, swarm or a .toml file.")
+        str, typer.Option("--rewards", metavar="PROFILE", help="context1, answers, swarm, judged or a .toml file.")
     ] = "context1",
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="SPEC", help="Who judges, for profiles that pay a judge: chat:MODEL@URL."),
+    ] = None,
+    rubrics: Annotated[
+        list[str] | None,
+        typer.Option("--rubric", metavar="NAME", help="By which rubric, or a .toml file of one; may be repeated."),
+    ] = None,
     progress: Annotated[
         list[float] | None,
         typer.Option("--progress", metavar="SHARE", help="When in a training; may be repeated (default: 0, 0.5, 1)."),
@@ -56,6 +64,9 @@ def hacks(
     They are ranked on the tasks of which one search does not show all the evidence: where it does, stopping there is
     no trick.
 
+    Where the profile pays a judge, attacks on judges are tried, too. Without --judge the worst judge there can be is
+    assumed: it gives every trick all, and honest work nothing.
+
     Exit status: 1 if a trick outranks the honest policy.
     """
     import asyncio
@@ -70,6 +81,10 @@ def hacks(
     if not all(0 <= at <= 1 for at in moments):
         raise UsageError(f"--progress is a share in 0..1, got {', '.join(f'{at:g}' for at in moments)}")
     profile = load_profile(rewards)
+    if judge is None and rubrics:
+        raise UsageError("--rubric is for a judge: name one with --judge chat:MODEL@URL")
+    if judge is None and profile.judge:
+        note("no --judge: the worst there can be is assumed, which gives every trick all and honest work nothing")
     chosen = settings(ctx, embedder=embedder, **flags)
     whole = load_task_set(tasks, split=split_name)
     able = [task for task in whole.tasks if task.gold_ids or task.answers][:limit]
@@ -77,7 +92,7 @@ def hacks(
         raise UsageError(f"no task of {whole.file} has gold documents or answers, so nothing can be scored")
     request = _request(chosen, profile, swarm=flags["swarm"])
     with progress_bar() as bar, task_collection(chosen, whole, collection, on_ingest=bar.on_ingest) as opened:
-        plays = asyncio.run(_play(opened, able, request, bar.on_query))
+        plays = asyncio.run(_play(opened, able, request, profile, judge, rubrics, bar.on_query))
     found = rankings(plays, profile, progress=moments)
     if json:
         emit(_document(found))
@@ -103,17 +118,31 @@ def _request(chosen: Any, profile: RewardProfile, *, swarm: bool | None) -> Sear
         ANY_QUESTION,
         rollouts=1,
         sources=(Source.CORPUS,),
-        include_answer=profile.answer_in_words > 0,
+        include_answer=profile.answer_in_words > 0 or profile.judge > 0,
         swarm=bool(profile.parallel or profile.finish or profile.idle) if swarm is None else swarm,
     )
     return made
 
 
-async def _play(collection: Collection, tasks: Sequence[Task], request: SearchRequest, on_query: Any) -> Plays:
+async def _play(
+    collection: Collection,
+    tasks: Sequence[Task],
+    request: SearchRequest,
+    profile: RewardProfile,
+    judge: str | None,
+    rubrics: list[str] | None,
+    on_query: Any,
+) -> Plays:
+    from thresher.train.hacks.judge_attacks import JUDGE_TRICKS, bought
     from thresher.train.hacks.policies import TRICKS
     from thresher.train.hacks.suite import play
+    from thresher.train.judges.choice import DEFAULT_RUBRICS, JudgeChoice
+    from thresher.train.judges.making import make_judge
+    from thresher.train.judges.scorer import JudgedScorer
+    from thresher.train.rewards.scorer import scorer_for
 
-    total = len(tasks) * (1 + sum(request.swarm or not trick.swarm for trick in TRICKS))
+    tricks = (*TRICKS, *JUDGE_TRICKS) if profile.judge else TRICKS
+    total = len(tasks) * (1 + sum(request.swarm or not trick.swarm for trick in tricks))
     done = 0
 
     def told(name: str, task: Task) -> None:
@@ -121,7 +150,16 @@ async def _play(collection: Collection, tasks: Sequence[Task], request: SearchRe
         done += 1
         on_query(done, total, task)
 
-    return await play(collection, tasks, request, on_search=told)
+    if judge is None:
+        plays = await play(collection, tasks, request, tricks=tricks, on_search=told)
+        return bought(plays) if profile.judge else plays
+    asked = make_judge(JudgeChoice(model=judge, rubrics=tuple(rubrics or DEFAULT_RUBRICS)))
+    try:
+        await asked.check()
+        scorer = JudgedScorer(scorer_for(collection, profile, judged=True), asked)
+        return await play(collection, tasks, request, tricks=tricks, judge=scorer, on_search=told)
+    finally:
+        await asked.aclose()
 
 
 def _document(found: Sequence[Ranking]) -> dict[str, Any]:
@@ -155,9 +193,10 @@ def _document(found: Sequence[Ranking]) -> dict[str, Any]:
 
 
 def _print(console: Console, name: str, found: Sequence[Ranking]) -> None:
+    from thresher.train.hacks.judge_attacks import JUDGE_TRICKS
     from thresher.train.hacks.policies import TRICKS
 
-    aims = {trick.name: trick.aim for trick in TRICKS}
+    aims = {trick.name: trick.aim for trick in (*TRICKS, *JUDGE_TRICKS)}
     worst = max(found, key=lambda ranking: (len(ranking.outranking), ranking.tricks[0].mean - ranking.honest.mean))
     console.print(
         f"{name}: {plural(worst.played, 'task')}, {len(worst.tasks):,} of them take more than one search; "

@@ -43,7 +43,7 @@ def rl(
     model is evaluated before and after on the split dev. At the end DIR holds a model folder for the policy
     hf:DIR/model. Started again, a run that was killed goes on from its last checkpoint.
     """
-    from thresher.api.cli.console import emit, note
+    from thresher.api.cli.console import emit, note, warn
     from thresher.api.cli.console import out as stdout
     from thresher.api.cli.train.running import collection_opener, print_evaluations, run_settings, told
     from thresher.train.trainer.run import train_rl
@@ -71,4 +71,6 @@ def rl(
         return
     print_evaluations(report.before, report.after)
     stdout().print(f"{report.model}: version {report.version} of the weights, use it with --policy hf:{report.model}")
+    for warning in report.warnings:
+        warn(warning)
     note(f"{report.steps:,} steps, {report.seconds:,.0f} s; curves: thresher train plot {report.out}")

@@ -9,6 +9,7 @@ import typer
 
 from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags
 from thresher.api.cli.console import ExitCode, emit, note, one_line, out, plural, table
+from thresher.api.cli.tasks import generate
 from thresher.api.cli.train.source import (
     LimitOption,
     OwnCollectionOption,
@@ -37,6 +38,7 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
+    app.command()(generate)
     app.command("import")(import_)
     app.command()(split)
     app.command()(doctor)

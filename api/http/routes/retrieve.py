@@ -18,5 +18,10 @@ async def retrieve(body: RetrieveBody, caller: Searcher, server: Server) -> Retr
 
 @router.post("/fetch")
 async def fetch(body: FetchBody, caller: Searcher, server: Server) -> FetchResponse:
-    """Read a document's text, a stretch at a time."""
-    return await Retrieval(server.settings, server.registry).fetch(caller, body)
+    """Read a document's text, a stretch at a time.
+
+    Where searches are collected, this counts as opening a result of the last one of the same key that returned it.
+    """
+    fetched = await Retrieval(server.settings, server.registry).fetch(caller, body)
+    server.searches.note_fetched(caller, body.collection or server.settings.collection, body.document_id)
+    return fetched

@@ -72,7 +72,10 @@ async def get_search(search_id: str, caller: Searcher, server: Server) -> Search
 
 @router.delete("/{search_id}")
 async def delete_search(search_id: str, caller: Searcher, server: Server) -> Deleted:
-    """Forget a search with its trace and its feedback; one that runs is cancelled first."""
+    """Forget a search with its trace, its feedback and its collected record; one that runs is cancelled first.
+
+    Of a search that the server remembers no more, but has collected, the record is erased.
+    """
     await server.searches.delete(caller, search_id)
     return Deleted(id=search_id)
 

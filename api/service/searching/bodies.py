@@ -108,6 +108,18 @@ class SearchBody(BaseModel):
     swarm: bool | None = Field(None, description="Let the policy hand sub-questions to sub-agents.")
     max_critical_steps: int | None = Field(None, ge=1, description="Turns at most, counting parallel ones once.")
     include_answer: bool | None = Field(None, description="Write an answer whose citations are checked.")
+    collect: bool | None = Field(
+        None,
+        description="Whether this search may be kept to learn from, with personal data taken out. false: never, "
+        "whatever the server's settings; true: yes, unless the server collects nothing; null: as server and key say.",
+    )
+    session: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="What the client calls the user's session: searches of one session are seen as belonging "
+        "together. Of searches that are collected only a salted hash of it is kept.",
+    )
     include_trace: bool = Field(False, description="Put the whole trajectory into the response.")
     stream: bool = Field(
         False,

@@ -24,14 +24,16 @@ from thresher.engine.events import Event, EventType
 from thresher.engine.federated import federated_search
 from thresher.engine.limits import Limits, Stopped
 from thresher.engine.reporting import ENDINGS, STATUS
-from thresher.engine.requests import SearchResult, Usage
+from thresher.engine.requests import Effort, SearchResult, Usage
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
     from thresher.api.http.registry import Registry
+    from thresher.api.service.collecting.collecting import Collecting
+    from thresher.api.service.releases.serving import Releases
     from thresher.api.service.searching.running import Running
     from thresher.api.service.searching.store import SearchStore
-    from thresher.engine.requests import StopReason
+    from thresher.engine.requests import SearchRequest, StopReason
     from thresher.engine.search import SearchEngine
 
 logger = logging.getLogger("thresher.api")
@@ -53,9 +55,22 @@ class Runner:
     """
 
     def __init__(
-        self, settings: Settings, registry: Registry, store: SearchStore, *, on_refused: Callable[[Running], None]
+        self,
+        settings: Settings,
+        registry: Registry,
+        store: SearchStore,
+        *,
+        on_refused: Callable[[Running], None],
+        releases: Releases | None = None,
+        collecting: Collecting | None = None,
     ) -> None:
-        """`on_refused` is told of a search that could not be run and leaves its idempotency key free."""
+        """`on_refused` is told of a search that could not be run and leaves its idempotency key free.
+
+        `releases` says which policy searches; None: that of the registry. `collecting` is told of searches that have
+        ended, once their callers have been.
+        """
+        self._releases = releases
+        self._collecting = collecting
         self._settings = settings
         self._registry = registry
         self._store = store
@@ -224,6 +239,22 @@ class Runner:
         asked, request = running.asked, running.asked.request
         if request.deadline_s is not None:
             request = replace(request, deadline_s=max(0.001, request.deadline_s - waited_s))
+        if self._releases is None or request.effort is Effort.MINIMAL:
+            return await self._served(running, request, engines, tell)
+        async with self._releases.serving(asked.unit or asked.id) as serving:
+            running.serving = serving
+            chosen = {name: serving.engine(engine) for name, engine in engines.items()}
+            return await self._served(running, request, chosen, tell)
+
+    async def _served(
+        self,
+        running: Running,
+        request: SearchRequest,
+        engines: dict[str, SearchEngine],
+        tell: Callable[[Event], None],
+    ) -> SearchResult:
+        """The search with the engines of the release that serves it."""
+        asked = running.asked
         if len(asked.collections) == 1:
             [engine] = engines.values()
             return await engine.search(request, on_event=tell, cancel=running.stop, search_id=asked.id)
@@ -241,11 +272,17 @@ class Runner:
             result = await asyncio.to_thread(with_trace_saved, result, name_place=False)
         response = search_response(result, include_trace=running.asked.body.include_trace)
         response = with_head(response, running.asked)
-        said = {name: [for_client(each) for each in getattr(response, name)] for name in ("warnings", "notices")}
+        said: dict[str, Any] = {
+            name: [for_client(each) for each in getattr(response, name)] for name in ("warnings", "notices")
+        }
+        if running.serving is not None and running.serving.release:
+            said = {**said, "release": running.serving.release, "arm": running.serving.arm}
         response = response.model_copy(update=said)
         if running.cancelled and response.stop_reason == "cancelled":
             response = response.model_copy(update={"status": "cancelled"})
         self._keep_end(running, response)
+        if self._collecting is not None:
+            self._collecting.ended(running, result, response)
 
     def _keep_end(self, running: Running, response: SearchResponse) -> None:
         tell_end(running, response)

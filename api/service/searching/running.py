@@ -14,6 +14,7 @@ from thresher.api.service.searching.bodies import SearchBody
 from thresher.api.service.searching.log import EventLog, Told
 
 if TYPE_CHECKING:
+    from thresher.api.service.releases.serving import Serving
     from thresher.api.service.searching.store import Row
     from thresher.engine.requests import SearchRequest
 
@@ -29,6 +30,7 @@ class Asked:
         collections: plain names.
         background: it goes on whoever listens, and after a restart.
         created: seconds since 1970.
+        unit: what its user is dealt to an arm by (`thresher.api.service.releases.units`); "" for the search alone.
     """
 
     id: str
@@ -38,6 +40,7 @@ class Asked:
     collections: tuple[str, ...]
     background: bool
     created: float = field(default_factory=time.time)
+    unit: str = ""
 
 
 class Running:
@@ -50,6 +53,7 @@ class Running:
         status: `queued`, `running`, or how it ended.
         cancelled: its caller wanted no more of it; else what stopped it is the server.
         idempotency_key: the key that stands for it.
+        serving: the release that searches, once it has begun; None for a search without a policy.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Running:
         self.status = "queued"
         self.cancelled = False
         self.idempotency_key = idempotency_key
+        self.serving: Serving | None = None
         self._on_cancel = on_cancel
         self._outcome: asyncio.Future[SearchResponse] = asyncio.get_running_loop().create_future()
         self._response: SearchResponse | None = None

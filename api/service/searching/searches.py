@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from thresher.api.errors import ApiError, explain_to_client
+from thresher.api.service.collecting.bodies import SignalBody, SignalReceipt
+from thresher.api.service.collecting.marks import MAX_SIGNALS
 from thresher.api.service.idempotency import Idempotency, fingerprint
 from thresher.api.service.instance import Instance
+from thresher.api.service.releases.units import unit_of, unit_of_session
 from thresher.api.service.searching.asking import collections_of, request_of
 from thresher.api.service.searching.bodies import SearchBody
 from thresher.api.service.searching.feedback import Feedback, FeedbackBody, FeedbackReceipt
@@ -27,8 +31,10 @@ if TYPE_CHECKING:
     from thresher.api.config import Settings
     from thresher.api.http.registry import Registry
     from thresher.api.schema import SearchResponse
+    from thresher.api.service.collecting.collecting import Collecting
     from thresher.api.service.database import Database
     from thresher.api.service.principal import Principal
+    from thresher.api.service.releases.serving import Releases
     from thresher.engine.requests import Answer
     from thresher.engine.trajectory import Trajectory
 
@@ -54,15 +60,26 @@ class Searches:
     """
 
     def __init__(
-        self, settings: Settings, registry: Registry, database: Database, *, instance: Instance | None = None
+        self,
+        settings: Settings,
+        registry: Registry,
+        database: Database,
+        *,
+        instance: Instance | None = None,
+        releases: Releases | None = None,
+        collecting: Collecting | None = None,
     ) -> None:
+        """`releases` say which policy searches, `collecting` keeps searches to learn from. None: nothing does."""
         self._settings = settings
         self._registry = registry
         self._instance = instance or Instance()
         self._store = SearchStore(database, keep_days=settings.keep_searches_days, keep_count=settings.keep_searches)
         self._feedback = Feedback(database)
         self.idempotency = Idempotency(database)
-        self._runner = Runner(settings, registry, self._store, on_refused=self._free_key)
+        self.collecting = collecting
+        self._runner = Runner(
+            settings, registry, self._store, on_refused=self._free_key, releases=releases, collecting=collecting
+        )
         self._keeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -81,6 +98,8 @@ class Searches:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
         await self._runner.close(grace_s)
+        if self.collecting is not None:
+            await asyncio.to_thread(self.collecting.close)
         self._instance.close()
 
     @property
@@ -105,9 +124,11 @@ class Searches:
                 another request; 429, the server is busy; 503, it is stopping.
             InvalidRequest, InvalidFilter: a field is out of range, or not of the grammar.
         """
+        search_id = new_search_id()
         asked = Asked(
-            id=new_search_id(),
+            id=search_id,
             tenant=caller.tenant,
+            unit=unit_of(caller, body.session, search_id),
             body=body,
             request=request_of(body, self._settings),
             collections=collections_of(caller, body.collections, self._settings),
@@ -124,6 +145,8 @@ class Searches:
         except BaseException:
             self._free_key(running)
             raise
+        if self.collecting is not None:
+            self.collecting.asked(caller, body, asked.id, asked.created)
         if asked.background:
             self._runner.enqueue(running)
         else:
@@ -165,16 +188,20 @@ class Searches:
         return self._stored(row)
 
     async def delete(self, caller: Principal, search_id: str) -> None:
-        """Forget a search of the caller's, its trace and its feedback; one that runs is cancelled first.
+        """Forget a search of the caller's with all that was kept of it; one that runs is cancelled first.
 
         Raises:
             ApiError: as `cancel`.
         """
-        await self.cancel(caller, search_id)
+        collected = self.collecting is not None and self.collecting.knows(caller.tenant, search_id)
+        if not collected or self._store.find(caller.tenant, search_id) is not None:
+            await self.cancel(caller, search_id)  # 404 for one that is not even in the collected records
         self._store.remove(caller.tenant, search_id)
         self._runner.forget(search_id)
         self._feedback.forget(caller.tenant, search_id)
         await asyncio.to_thread(remove_trace, search_id)
+        if self.collecting is not None:
+            await self.collecting.forget(caller.tenant, search_id)
 
     async def events(self, caller: Principal, search_id: str, after: int = 0) -> AsyncIterator[Told]:
         """The events of a search of the caller's past number `after`: what is kept, then live, until it ends.
@@ -220,7 +247,34 @@ class Searches:
         seen = self.get(caller, search_id)
         self._check_ended(seen)
         known = {result.id for result in seen.results}
-        return self._feedback.add(caller.tenant, search_id, body, known=known, key_id=caller.key_id)
+        receipt = self._feedback.add(caller.tenant, search_id, body, known=known, key_id=caller.key_id)
+        if self.collecting is not None:
+            self.collecting.feedback(caller, search_id, body)
+        return receipt
+
+    def add_signal(self, caller: Principal, search_id: str, body: SignalBody) -> SignalReceipt:
+        """Collect what the caller's user did after a search of its tenant's, if that search is collected.
+
+        Raises:
+            ApiError: 404 as `get`; 409, it has not ended; 422, it returned no such evidence; 429, there is enough.
+        """
+        seen = self.get(caller, search_id)
+        self._check_ended(seen)
+        if body.evidence_id is not None and body.evidence_id not in {result.id for result in seen.results}:
+            message = f"this search returned no evidence {body.evidence_id[:50]!r}; use the ids of its results"
+            raise ApiError(422, "invalid_field", message, param="evidence_id")
+        collected: bool | None = False
+        if self.collecting is not None:
+            collected = self.collecting.signal(caller, search_id, body.kind, body.evidence_id)
+        if collected is None:
+            message = f"this search has {MAX_SIGNALS} signals, which is enough"
+            raise ApiError(429, "too_many_signals", message, type="rate_limit_error")
+        return SignalReceipt(search_id=search_id, kind=body.kind, collected=collected, created_at=int(time.time()))
+
+    def note_fetched(self, caller: Principal, collection: str, document_id: str) -> None:
+        """The caller has read a document: that may open a result of a search of its own."""
+        if self.collecting is not None:
+            self.collecting.fetched(caller, collection, document_id)
 
     def _check_ended(self, seen: SearchResponse) -> None:
         if seen.status in UNFINISHED:
@@ -290,7 +344,8 @@ class Searches:
     def _asked(self, row: Row) -> Asked:
         body = SearchBody.model_validate_json(row.body)
         request = request_of(body, self._settings)
-        return Asked(row.id, row.tenant, body, request, row.collections, row.background, row.created)
+        unit = unit_of_session(row.tenant, body.session)
+        return Asked(row.id, row.tenant, body, request, row.collections, row.background, row.created, unit)
 
     def _row(self, asked: Asked) -> Row:
         return Row(
@@ -314,6 +369,9 @@ class Searches:
             await asyncio.to_thread(self._store.prune)
         except (sqlite3.Error, ValueError) as error:  # one row that cannot be read must not keep the server down
             logger.error("what other servers have left cannot be taken over: %s", error)
+        if self.collecting is not None:
+            self.collecting.tidy()
+            await asyncio.to_thread(self.collecting.keep)
 
     def _serves(self, row: Row) -> bool:
         return all(self._registry.serves(qualified(row.tenant, name)) for name in row.collections)

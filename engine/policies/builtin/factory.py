@@ -7,7 +7,7 @@ from pathlib import Path
 
 from thresher.corpus.collection import Collection
 from thresher.engine.policies.builtin.choosing import Choices
-from thresher.engine.policies.builtin.policy import BuiltinPolicy
+from thresher.engine.policies.builtin.policy import BuiltinPolicy, Settings
 from thresher.engine.policies.builtin.weights import Weights, load_weights, shipped
 
 RULES, LEARNED = "rules", "learned"
@@ -18,6 +18,7 @@ class BuiltinFactory:
     """Makes a policy for each search; `weights` None: it chooses by the hand-written rules."""
 
     weights: Weights | None = None
+    settings: Settings | None = None
 
     @classmethod
     def of(cls, named: str) -> BuiltinFactory:
@@ -32,4 +33,5 @@ class BuiltinFactory:
 
     def __call__(self, collection: Collection) -> BuiltinPolicy:
         """A policy for one search."""
-        return BuiltinPolicy(collection, choices=None if self.weights is None else Choices(self.weights))
+        choices = None if self.weights is None else Choices(self.weights)
+        return BuiltinPolicy(collection, self.settings, choices)

@@ -186,6 +186,10 @@ def test_events_go_on_over_a_server_that_was_restarted(harbour: str, gate: Gate)
 def test_feedback_retrieve_and_fetch(client: Client) -> None:
     found = client.search("Edda Brask", effort="minimal")
     assert client.feedback(found.id, "up", evidence={found.results[0].id: True}, comment="as it should be")
+    assert client.signal(found.id, "opened", found.results[0].id) is False  # this server collects nothing
+    assert client.signal(found.id, "abandoned") is False
+    with pytest.raises(InvalidRequest, match="evidence_id"):
+        client.signal(found.id, "cited")
     assert client.retrieve("Edda Brask", max_results=2).results[0].document_id == "brask.md"
     grepped = client.retrieve(r"Port\s+Ellin", mode="grep", collections=["harbour"])
     assert {result.document_id for result in grepped.results} == {"corran.md"}
@@ -491,6 +495,8 @@ async def test_the_asynchronous_client_does_the_same(harbour_url: str, tmp_path:
         assert (await client.fetch("brask.md")).next_start is None
         assert (await client.retrieve("Edda Brask")).results
         assert await client.feedback(found.id, -1)
+        assert await client.signal(found.id, "cited", found.results[0].id) is False
+        assert (await client.search("Edda Brask", effort="minimal", collect=False, session="s")).results
         note = tmp_path / "note.txt"
         note.write_text("The lighthouse of Holm was lit in 1902.")
         job = await client.upload("harbour", note)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from face_support import Outcome
 from hack_support import tasks, world
+from judge_support import gullible, judge_server
 
 
 @pytest.fixture
@@ -55,6 +56,25 @@ def test_a_profile_with_a_hole_is_told_with_who_comes_through_it(questions: Path
     assert shown.code == 1
     assert "rewards nothing" in shown.out
     assert "- invalid_question outranks the honest policy at progress 1: 0.000 against 0.000" in shown.out
+
+
+def test_a_profile_that_pays_a_judge_is_tried_with_the_worst_or_with_a_real_one(questions: Path) -> None:
+    shown = run(questions, "--rewards", "judged", "--progress", "1", "--json")
+    assert shown.code == 0, shown.err
+    assert "the worst there can be is assumed" in shown.err
+    [ranking] = shown.json["rankings"]
+    by_name = {trick["name"]: trick for trick in ranking["tricks"]}
+    assert ranking["honest"]["terms"]["judge"] == 0.0
+    assert by_name["judge_flattery"]["terms"]["judge"] == by_name["one_search"]["terms"]["judge"] > 0
+    with judge_server(gullible) as server:
+        spec = f"chat:small@{server.url}"
+        shown = run(
+            questions, "--rewards", "judged", "--progress", "1", "--judge", spec, "--rubric", "grounded", "--json"
+        )
+    assert shown.code == 0, shown.err
+    by_name = {trick["name"]: trick for trick in shown.json["rankings"][0]["tricks"]}
+    assert by_name["judge_flattery"]["terms"]["judge"] == 0.0
+    assert run(questions, "--rubric", "grounded").code == 2
 
 
 def test_what_cannot_be_tried_is_said(questions: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from thresher.train.rewards import PROFILES, ProfileError, RewardProfile, load_p
 
 
 def test_shipped_profiles() -> None:
-    assert list(PROFILES) == ["context1", "answers", "swarm"]
+    assert list(PROFILES) == ["context1", "answers", "swarm", "brief", "judged"]
     assert all(load_profile(name) is profile for name, profile in PROFILES.items())
     published = PROFILES["context1"]
     assert (published.f_beta, published.trajectory_recall, published.answer_found) == (0.7, 0.3, 1.0)

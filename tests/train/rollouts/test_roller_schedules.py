@@ -70,13 +70,13 @@ class Run:
         conductor = Conductor(turns=self.turns, decide=self.decide)
         engine = SearchEngine(collection, conductor)
         async with asyncio.timeout(PATIENCE_S):
-            async with Roller(engine, ANY, by_turns, iter(tasks(self.count)), self.settings, sleep=Sleeps()) as roller:
-                conducting = asyncio.create_task(self.conduct(conductor))
-                try:
-                    await self.train(roller)
-                finally:
-                    conducting.cancel()
-                    await asyncio.gather(conducting, return_exceptions=True)
+            async with (
+                Roller(engine, ANY, by_turns, iter(tasks(self.count)), self.settings, sleep=Sleeps()) as roller,
+                asyncio.TaskGroup() as both,  # were the conductor to die alone, training would wait for ever
+            ):
+                conducting = both.create_task(self.conduct(conductor))
+                await self.train(roller)
+                conducting.cancel()
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert not left
         return roller, conductor

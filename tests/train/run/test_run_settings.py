@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thresher.engine.profiles import DEFAULT, load_profile
 from thresher.train.errors import SettingsError
+from thresher.train.rollouts.curriculum import Stage
 from thresher.train.sft.settings import SftSettings
+from thresher.train.trainer.environment import check_budgets
+from thresher.train.trainer.run import curriculum_settings, roll_settings
 from thresher.train.trainer.settings import FREE, TrainSettings
 from thresher.train.trainer.settings_files import check_same, flat, load_settings, read_settings, write_settings
 
@@ -52,6 +56,15 @@ def test_flags_go_before_words_and_words_before_the_file(tmp_path: Path) -> None
         ("sync.kind=lora-server", "sync.urls: lora-server needs the server's address"),
         ('sync.urls=["http://localhost:8000/v1"]', "sync.urls: in-process has no servers"),
         ("lora.dropout=0.1", "lora.dropout: must be 0"),
+        ("rollouts.refill=-1", "rollouts.refill: .*0, got -1"),
+        ("rollouts.budgets=[{max_tokens=100}]", "rollouts.budgets.max_tokens: .*4096"),
+        ("rollouts.budgets=[{tokens=5000}]", "there is no setting rollouts.budgets.tokens"),
+        ("rollouts.budgets=[{effort='minimal'}]", "rollouts.budgets.effort"),
+        ("curriculum.band=[0.8, 0.2]", "curriculum: band of a curriculum must rise"),
+        ("curriculum.band=[0.2]", "curriculum.band"),
+        ("curriculum.keep=1", "curriculum.keep"),
+        ("curriculum.stages=[{start=0, hops=1}, {hops=2}]", "curriculum: each stage .* needs start or above"),
+        ("curriculum.stages=[{start=3}]", "curriculum: .*begin at 0"),
         ("seed.of=1", "seed: "),
         ("seed", "write SECTION.KEY=VALUE"),
         ("seed=-1", "seed: "),
@@ -73,6 +86,36 @@ def test_servers_and_adapters_go_together() -> None:
         read("tasks.split=dev", "evaluation.split=dev")
     with pytest.raises(SettingsError, match=r"search\.edits"):
         read("search.edits=batched", "search.strategy=none")
+
+
+def test_a_curriculum_and_budgets_in_words() -> None:
+    settings = read(
+        "curriculum.stages=[{start=0, hops=1}, {start=200, above=0.7, hops=2}, {above=0.6}]",
+        "curriculum.band=[0.2, 0.8]",
+        "rollouts.refill=1.0",
+        "rollouts.budgets=[{}, {max_tokens=8000, max_turns=4}, {effort='low'}]",
+        "search.max_results=7",
+    )
+    made = curriculum_settings(settings)
+    assert made.stages == (Stage(0, 1), Stage(200, 2, 0.7), Stage(None, None, 0.6))
+    assert (made.band, made.max_results, made.epochs) == ((0.2, 0.8), 7, None)
+    budgets = roll_settings(settings).budgets
+    assert [budget.name for budget in budgets] == ["full", "max_tokens=8000,max_turns=4", "effort=low"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("rollouts.budgets=[{max_tokens=40000}]", "max_tokens=40000 is 40,000 max_tokens and the search has 32,768"),
+        ("rollouts.budgets=[{}, {max_turns=9}]", "max_turns=9 is 9 max_turns and the search has 8"),
+        ("rollouts.budgets=[{effort='high'}]", "effort=high is 32 max_turns and the search has 8"),
+    ],
+)
+def test_a_budget_above_the_full_one_is_refused(word: str, message: str) -> None:
+    settings = read(word)
+    with pytest.raises(SettingsError, match=message):
+        check_budgets(settings.rollouts, settings.search, load_profile("thresher").budget)
+    check_budgets(read("rollouts.budgets=[{}, {max_turns=8}]").rollouts, settings.search, DEFAULT.budget)
 
 
 def test_what_is_missing_is_named() -> None:

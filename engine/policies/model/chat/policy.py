@@ -68,7 +68,7 @@ class ChatPolicy:
     @property
     def answerer(self) -> ModelAnswerer:
         """Writes answers with the same model."""
-        server = _Adapting(self._client, self._dialect)
+        server = Adapting(self._client, self._dialect)
         return ModelAnswerer(server, self._settings.model, self._settings.extra)
 
     async def decide(self, view: View) -> Decision:
@@ -219,7 +219,7 @@ def _cited(words: str, view: View) -> list[str]:
     return [handle for _, handle in places]
 
 
-class _Adapting:
+class Adapting:
     """The client, for requests that are not written by the dialect: they are changed as the server wants them."""
 
     def __init__(self, client: ModelClient, dialect: Dialect) -> None:

@@ -189,6 +189,7 @@ class HfSampler:
         ids = ids.to(device)[:, known:]
         generators = [self._generator(request.seed, device) for request in batch]
         name = _cache_argument(model)
+        rows = list(batch)
         fed = 0
         with torch.inference_mode():
             while True:
@@ -200,12 +201,18 @@ class HfSampler:
                     logits_to_keep=1,
                     **{name: cache},
                 )
-                chosen = self._choose(output.logits[:, -1].float(), batch, generators)
-                if all(request.done for request in batch):
+                chosen = self._choose(output.logits[:, -1].float(), rows, generators)
+                going = [row for row, request in enumerate(rows) if not request.done]
+                if not going:
                     break
                 fed += 1
+                if len(going) < len(rows):  # those that have ended cost as much as the others
+                    kept = torch.tensor(going, device=device)
+                    cache.batch_select_indices(kept)
+                    chosen, mask, positions = chosen[kept], mask[kept], positions[kept]
+                    rows, generators = [rows[row] for row in going], [generators[row] for row in going]
                 ids = chosen[:, None]
-                mask = torch.cat([mask, mask.new_ones((len(batch), 1))], dim=1)
+                mask = torch.cat([mask, mask.new_ones((len(rows), 1))], dim=1)
                 positions = positions[:, -1:] + 1
         if alone is not None:
             self._kept = ((*alone.prompt, *alone.ids[:fed]), cache)

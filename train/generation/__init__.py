@@ -1,0 +1,1 @@
+"""Tasks made from a collection's own passages: explored, composed, verified, each with its evidence."""
