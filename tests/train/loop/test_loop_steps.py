@@ -155,7 +155,8 @@ def test_a_round_trains_and_the_gate_judges_on_questions_that_were_not_learned(w
     assert proposed.made.parent == CONFIGURED
     [kept] = (world.folder / ARTEFACTS).iterdir()
     assert proposed.made.policy == f"builtin:{kept / 'weights.json'}"
-    assert [path.name for path in kept.iterdir()] == ["weights.json"]  # and no user's question
+    assert sorted(path.name for path in kept.iterdir()) == ["weights.json", "weights.log.jsonl"]
+    assert "?" not in (kept / "weights.log.jsonl").read_text()  # and no user's question
     assert gated.figures["outcome"] in ("better", "worse", "undecided")
     assert gated.figures["questions"] <= 8
     assert gated.figures["live"]["score"] is not None
