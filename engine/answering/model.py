@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from thresher.context import ChunkHeader
 from thresher.context.framing import frame_chunk
 from thresher.engine.answering.base import Basis, Claim, Draft, Quote
 from thresher.engine.errors import ModelRefused
+from thresher.engine.policies.model.reading.objects import json_objects
 from thresher.engine.policies.model.reading.thoughts import split_thoughts
 
 SYSTEM_PROMPT = """\
@@ -28,8 +28,6 @@ do, from one passage. A claim without such a quote is thrown away.
 """
 
 REPLY_TOKENS = 1_024
-TRIES = 256
-"""How many brackets of a reply are tried as the start of its object."""
 PASSAGE_CHARACTERS = 48_000
 """Passages beyond this many characters in all are not sent."""
 
@@ -166,19 +164,7 @@ def parse_claims(text: str) -> tuple[Claim, ...] | None:
 
 
 def _object_with_claims(text: str) -> dict[str, Any] | None:
-    decoder = json.JSONDecoder()
-    at, tries = text.find("{"), 0
-    while at >= 0 and tries < TRIES:
-        tries += 1
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            if isinstance(value, dict) and isinstance(value.get("claims"), list):
-                return value
-        at = text.find("{", end)
-    return None
+    return next((value for value in json_objects(text) if isinstance(value.get("claims"), list)), None)
 
 
 def _content(reply: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ asked each question three ways: with nothing, with one passage, with all.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from thresher.engine.errors import ModelUnavailable
 from thresher.engine.policies.model.chat.policy import PATH, Adapting
 from thresher.engine.policies.model.chat.replies import BadReply, read_reply
 from thresher.engine.policies.model.factory import ChatFactory
+from thresher.engine.policies.model.reading.objects import json_objects
 from thresher.engine.policies.model.reading.thoughts import split_thoughts
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.train.generation.drafts import Draft, Step
@@ -203,17 +203,4 @@ def _framed(passages: Sequence[Passage]) -> str:
 
 def _object(text: str) -> dict[str, Any] | None:
     """The first JSON object in a reply that holds anything."""
-    decoder = json.JSONDecoder()
-    at = text.find("{")
-    for _ in range(64):
-        if at < 0:
-            return None
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            if isinstance(value, dict) and value:
-                return value
-        at = text.find("{", end)
-    return None
+    return next(filter(None, json_objects(text)), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +16,7 @@ from thresher.train.metrics.answers import answer_found, findable
 from thresher.train.rewards.facts import Facts
 from thresher.train.rewards.scorer import scorer_for
 from thresher.train.rollouts.recording import RecordedRollout
-from thresher.train.rollouts.rollout import Group
-from thresher.train.rollouts.single import roll_group
+from thresher.train.rollouts.single import roll_groups
 from thresher.train.tasks.task import Task
 
 OnTask = Callable[[int, int, Task], None]
@@ -72,23 +70,19 @@ async def searched(
         ScoringFailed: the engine broke.
     """
     scorer = scorer_for(collection, profile)
-    slots = asyncio.Semaphore(concurrency)
-    request = replace(request, include_answer=answers)
-    done = 0
-
-    async def one(number: int, task: Task) -> Group:
-        nonlocal done
-        group = await roll_group(engine, request, scorer, task, size=size, number=number, seed=seed, slots=slots)
-        done += 1
-        if on_task is not None:
-            on_task(done, len(tasks), task)
-        return group
-
-    async with asyncio.TaskGroup() as rolling:
-        groups = [rolling.create_task(one(number, task)) for number, task in enumerate(tasks)]
+    groups = await roll_groups(
+        engine,
+        replace(request, include_answer=answers),
+        scorer,
+        tasks,
+        size=size,
+        seed=seed,
+        concurrency=concurrency,
+        on_task=on_task,
+    )
     tried = []
     for group in groups:
-        for rollout in group.result().scored:
+        for rollout in group.scored:
             assert rollout.result is not None
             assert rollout.facts is not None
             assert rollout.reward is not None

@@ -8,14 +8,13 @@ other with the same code says otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from thresher.engine.policies.model.reading.objects import json_objects
 from thresher.engine.policies.model.reading.thoughts import split_thoughts
 
-TRIES = 64
-"""How many brackets of a reply are tried as the start of a verdict."""
 _WHY_CHARACTERS = 300
 
 
@@ -30,7 +29,7 @@ class Verdict:
 def read_verdict(reply: str, code: str, choices: Mapping[str, Sequence[str]]) -> Verdict | None:
     """The verdict in a reply, with whatever stands around it; None if it holds none, or two that differ."""
     found: Verdict | None = None
-    for value in _objects(split_thoughts(reply)[1]):
+    for value in json_objects(split_thoughts(reply)[1], _STRICT):
         if value.get("code") != code:
             continue
         verdict = _verdict(value, choices)
@@ -51,23 +50,11 @@ def _verdict(value: Mapping[str, Any], choices: Mapping[str, Sequence[str]]) -> 
     return Verdict(decided, why[:_WHY_CHARACTERS] if isinstance(why, str) else "")
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """JSON objects of a text that stand in no other."""
-    decoder = json.JSONDecoder(object_pairs_hook=_once)
-    at, tries = text.find("{"), 0
-    while at >= 0 and tries < TRIES:
-        tries += 1
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            yield value
-        at = text.find("{", end)
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a key stands twice")
     return value
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_once)

@@ -1,11 +1,11 @@
-"""One group by itself: for the doctor, the hack suite, supervised fine-tuning, and evaluation of a set."""
+"""Groups by themselves: for the doctor, the hack suite, judges, supervised fine-tuning, and evaluation of a set."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
@@ -102,3 +102,53 @@ async def roll_group(
         progress=progress,
         deadline_s=settings.deadline_s,
     )
+
+
+async def roll_groups(
+    engine: SearchEngine,
+    request: SearchRequest,
+    scorer: Scores,
+    tasks: Sequence[Task],
+    *,
+    size: int,
+    seed: int = 0,
+    version: int = 0,
+    concurrency: int = 8,
+    settings: RollSettings | None = None,
+    on_task: Callable[[int, int, Task], None] | None = None,
+) -> list[Group]:
+    """A group of each task, at most `concurrency` searches at once; in the order of the tasks, which numbers them.
+
+    Args:
+        on_task: told of each group that is done: how many are, of how many, and its task.
+
+    Other arguments and errors are those of `roll_group`; the first error ends all.
+    """
+    slots = asyncio.Semaphore(concurrency)
+    done = 0
+
+    async def roll(number: int, task: Task) -> Group:
+        nonlocal done
+        group = await roll_group(
+            engine,
+            request,
+            scorer,
+            task,
+            size=size,
+            number=number,
+            seed=seed,
+            version=version,
+            settings=settings,
+            slots=slots,
+        )
+        done += 1
+        if on_task is not None:
+            on_task(done, len(tasks), task)
+        return group
+
+    try:
+        async with asyncio.TaskGroup() as rolling:
+            groups = [rolling.create_task(roll(number, task)) for number, task in enumerate(tasks)]
+    except ExceptionGroup as error:
+        raise error.exceptions[0] from error.exceptions[0].__cause__
+    return [group.result() for group in groups]

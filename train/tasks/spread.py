@@ -5,7 +5,6 @@ Group baselines learn from differences within a task alone. A task that every ro
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import statistics
@@ -18,7 +17,7 @@ from thresher.engine.requests import StopReason
 from thresher.train.metrics.retrieval import mean
 from thresher.train.rewards.facts import Facts
 from thresher.train.rollouts.rollout import Group
-from thresher.train.rollouts.single import roll_group
+from thresher.train.rollouts.single import roll_groups
 from thresher.train.rollouts.solving import is_complete
 from thresher.train.tasks.task import Task
 
@@ -90,20 +89,10 @@ async def roll_tasks(
     Raises:
         ScoringFailed: the engine or the scorer broke.
     """
-    slots = asyncio.Semaphore(concurrency)
-    done = 0
-
-    async def roll(number: int, task: Task) -> Group:
-        nonlocal done
-        group = await roll_group(engine, request, scorer, task, size=size, number=number, seed=seed, slots=slots)
-        done += 1
-        if on_task is not None:
-            on_task(done, len(tasks), task)
-        return group
-
-    async with asyncio.TaskGroup() as rolling:
-        groups = [rolling.create_task(roll(number, task)) for number, task in enumerate(tasks)]
-    return spread_facts([group.result() for group in groups], max_results=request.max_results)
+    groups = await roll_groups(
+        engine, request, scorer, tasks, size=size, seed=seed, concurrency=concurrency, on_task=on_task
+    )
+    return spread_facts(groups, max_results=request.max_results)
 
 
 def spread_facts(groups: Sequence[Group], *, max_results: int) -> SpreadFacts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from thresher.train.rollouts.errors import InfrastructureDown
 from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.scoring import Scores
 from thresher.train.rollouts.settings import RollSettings
-from thresher.train.rollouts.single import roll_group
+from thresher.train.rollouts.single import roll_groups
 from thresher.train.tasks.task import Task
 
 EVALUATIONS = "evaluations.jsonl"
@@ -119,34 +118,18 @@ async def evaluate(
         ScoringFailed: the scorer or the engine raised.
     """
     started = time.perf_counter()
-    slots = asyncio.Semaphore(settings.concurrency)
-    done = 0
-
-    async def one(number: int, task: Task) -> Group:
-        nonlocal done
-        group = await roll_group(
-            engine,
-            request,
-            scorer,
-            task,
-            size=1,
-            number=number,
-            seed=seed,
-            version=version,
-            slots=slots,
-            settings=settings,
-        )
-        done += 1
-        if on_task is not None:
-            on_task(done, len(tasks))
-        return group
-
-    try:
-        async with asyncio.TaskGroup() as searches:
-            running = [searches.create_task(one(number, task)) for number, task in enumerate(tasks)]
-    except ExceptionGroup as error:
-        raise error.exceptions[0] from error.exceptions[0].__cause__
-    groups = [task.result() for task in running]
+    groups = await roll_groups(
+        engine,
+        request,
+        scorer,
+        tasks,
+        size=1,
+        seed=seed,
+        version=version,
+        concurrency=settings.concurrency,
+        settings=settings,
+        on_task=None if on_task is None else lambda done, total, _: on_task(done, total),
+    )
     faults = [rollout.fault for group in groups for rollout in group.rollouts if rollout.fault is not None]
     if faults and len(faults) == len(groups):
         raise InfrastructureDown(
