@@ -39,9 +39,9 @@ def test_a_search_by_keyboard_alone(watched: Watched, island: str) -> None:
         page.keyboard.type("a/b ")  # in the box it is a letter like any other
         assert page.get_by_label("Question").input_value() == "a/b "
         page.goto(f"{base}/ui#/collections")
-        page.wait_for_function("document.activeElement.tagName === 'H1'")  # where the view begins
+        page.wait_for_function("() => document.activeElement.tagName === 'H1'")  # where the view begins
         page.keyboard.press("/")
-        page.wait_for_function("document.activeElement.id === 'query'")
+        page.wait_for_function("() => document.activeElement.id === 'query'")
         page.keyboard.type(QUESTION)
         page.keyboard.press("Enter")
         wait_for_end(page)
