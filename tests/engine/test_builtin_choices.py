@@ -204,6 +204,12 @@ def test_shipped_weights_say_what_they_were_trained_on() -> None:
     assert about.date
 
 
+def test_shipped_weights_leave_the_word_on_the_evidence_to_the_rules() -> None:
+    table = np.random.default_rng(3).normal(size=(50, len(FEATURES[Kind.SUFFICIENT])))
+    of_rules, of_shipped = (weights.heads[Kind.SUFFICIENT].scores(table) for weights in (rules_weights(), shipped()))
+    assert np.allclose(of_rules, of_shipped, rtol=1e-5)
+
+
 def test_shipped_weights_load_in_no_time() -> None:
     def seconds() -> float:
         started = time.process_time()
