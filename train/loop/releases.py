@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from thresher.corpus.paths import replace_file
 from thresher.train.lines import LineFile
 from thresher.train.loop.errors import LoopError, ReleasesError, StaleDecision
 
@@ -255,7 +256,7 @@ def decide(
         )
         log.append(made.model_dump_json().encode() + b"\n", sync=True)
         if state is not None and state != before:
-            _write_current(folder, state)
+            replace_file(folder / CURRENT, state.model_dump_json(indent=2) + "\n")
         return made
 
 
@@ -367,29 +368,10 @@ def _writing(folder: Path) -> Iterator[tuple[LineFile, list[Decision]]]:
             except ReleasesError:
                 behind = True
             if behind:
-                _write_current(folder, state)
+                replace_file(folder / CURRENT, state.model_dump_json(indent=2) + "\n")
         yield log, decisions
     finally:
         log.close()
-
-
-def _write_current(folder: Path, state: Current) -> None:
-    """Replace the file as a whole, and see to it that it stays replaced if the machine dies."""
-    draft = folder / f".{CURRENT}.new"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        rest = memoryview(state.model_dump_json(indent=2).encode() + b"\n")
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, folder / CURRENT)
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _first_line(error: Exception) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from thresher.corpus.paths import sync_directory
 from thresher.train.errors import TrainError
 from thresher.train.lines import LineFile, write_lines
 from thresher.train.production.records import ServedSearch, Signal
@@ -265,7 +266,7 @@ class ProductionStore:
             except BaseException:
                 new.unlink(missing_ok=True)
                 raise
-        _sync(path.parent)
+        sync_directory(path.parent)
 
     def _clear_halves(self) -> None:
         for part in PARTS:
@@ -335,11 +336,3 @@ def _private_new(path: Path) -> Path:
 
 def _start(day: date) -> float:
     return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
