@@ -10,7 +10,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PYTHONDONTWRITEBYTECODE=1
 RUN python -m venv /opt/thresher
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml PYPI.md LICENSE ./
 # Torch is most of the image and changes least: a layer of its own, in the version that the project asks for.
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN version="$(grep -m 1 -o '"torch==[0-9.]*"' pyproject.toml | tr -d '"')" \

@@ -17,21 +17,32 @@ SERVE_BIN := $(SERVE_VENV)/bin
 SERVE_INSTALLED := $(SERVE_VENV)/.thresher-installed
 MODEL_INSTALLED := $(VENV)/.thresher-model-installed
 
+# The extra that a target needs, where EXTRAS has not brought it already.
+DOCS_INSTALLED := $(VENV)/.thresher-docs-installed
+RELEASE_INSTALLED := $(VENV)/.thresher-release-installed
+
+# Where the built wheel is installed and tried, with nothing else.
+DIST_VENV ?= .venv-dist
+
 # The tests use models that come as packages; nothing may be fetched from elsewhere.
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
-.PHONY: help setup setup-model setup-browser setup-serve demo test lint package typecheck unit test-slow test-browser \
-	test-serve test-again demo-package bench bench-scale clean
+.PHONY: help setup setup-model setup-browser setup-serve demo test lint package typecheck unit test-slow docs test-docs \
+	test-browser test-serve dist test-dist test-again bench bench-scale clean
 
 help:
 	@echo "make setup      create $(VENV) and install Thresher with the development tools"
 	@echo "make demo       index the sample corpus and answer a multi-hop question"
 	@echo "make test       lint, type check and the fast tests"
 	@echo "make test-slow  crash loops, clusters, OCR, benchmark scripts and other long tests (EXTRAS=dev,ocr,ray for all)"
+	@echo "make docs       the documentation site, in build/site"
+	@echo "make test-docs  run every command and program of README.md and docs/"
 	@echo "make test-browser  the page in a Chromium (EXTRAS=dev,clients; installs one through apt-get where there is none)"
 	@echo "make test-serve  searches through a vLLM server on this machine's CPUs (makes $(SERVE_VENV), 3.5 GB)"
+	@echo "make dist       build sdist and wheel into dist/ and check what is in them"
+	@echo "make test-dist  install that wheel into $(DIST_VENV), with nothing else, and use it"
 	@echo "make test-again what failed last, by itself"
 	@echo "make bench      search latency at 10,000 passages (CHUNKS=100000 for more)"
 	@echo "make bench-scale TEXTS=DIR KEEP=DIR   100,000 passages beside bare indexes (CHUNKS=\"100000 1000000\" for more)"
@@ -75,6 +86,10 @@ test: lint typecheck unit
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms \
+		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 
 package: setup
 	rm -rf build/installed build/lib build/bdist.*
@@ -85,10 +100,20 @@ typecheck: package
 	MYPYPATH=build/installed $(BIN)/mypy -p thresher
 
 unit: setup
-	$(PYTEST) -m "not slow and not serve" -n 2
+	$(PYTEST) -m "not slow and not serve and not docs and not dist" -n 2
 
 test-slow: setup
-	$(PYTEST) -m "slow and not serve and not browser" -n 2 --dist loadgroup --durations=15
+	$(PYTEST) -m "slow and not serve and not browser and not docs and not dist" -n 2 --dist loadgroup --durations=15
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	touch $(DOCS_INSTALLED)
+
+docs: $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+test-docs: $(DOCS_INSTALLED)
+	$(PYTEST) -m docs --durations=10 tests/docs
 
 test-browser: setup setup-browser
 	$(PYTEST) -m browser --durations=5 tests/api/ui
@@ -97,14 +122,24 @@ test-browser: setup setup-browser
 test-serve: setup setup-model setup-serve
 	THRESHER_TEST_SERVE_PYTHON=$(abspath $(SERVE_BIN)/python) $(PYTEST) -m serve --durations=15 tests/serve
 
+$(RELEASE_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[release]"
+	touch $(RELEASE_INSTALLED)
+
+# The wheel is built from the sdist, so an sdist that lacks something fails here.
+dist: $(RELEASE_INSTALLED)
+	rm -rf dist && mkdir -p build
+	$(BIN)/python -m build --outdir dist . >build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
+	$(BIN)/twine check --strict dist/*
+	$(PYTEST) -m dist tests/dist/test_contents.py
+
+test-dist: dist
+	THRESHER_TEST_DIST_VENV=$(abspath $(DIST_VENV)) $(PYTEST) -m dist tests/dist/test_installed.py
+
 # What failed last, by itself.
 test-again: setup
 	$(if $(wildcard $(SERVE_INSTALLED)),THRESHER_TEST_SERVE_PYTHON=$(abspath $(SERVE_BIN)/python)) \
 		$(PYTEST) --last-failed --last-failed-no-failures none
-
-# An editable install hides a module or a data file that the package lacks; this does not.
-demo-package: package
-	PYTHONPATH=build/installed $(BIN)/python -c 'from thresher.api.cli import main; main()' demo
 
 bench: TEXTS ?= corpus/sample/docs
 bench: KEEP ?= build/bench
@@ -120,4 +155,4 @@ bench-scale: setup
 		--json $(KEEP)/scale.json --plots benchmarks/plots
 
 clean:
-	rm -rf $(VENV) $(SERVE_VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SERVE_VENV) $(DIST_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -119,6 +119,7 @@ class Settings(BaseModel):
     policy: PolicySpec = Field(
         "builtin", description="what decides: builtin, builtin:WEIGHTS, chat:MODEL, tokens:MODEL or hf:PATH"
     )
+    tools: Listed = Field((), description="tools of installed packages that a policy is offered, too")
     model_url: ModelUrl | None = Field(None, description="the model's server, up to /v1; unset: localhost:8000")
     model_api_key: ApiKey | None = Field(None, description="key that the model's server wants")
     model_temperature: float | None = Field(None, ge=0, le=2, description="sampling; unset: the policy's own")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -94,11 +95,21 @@ def _accepted(make: Callable[[], T]) -> T:
 
 
 def _listed(value: Any) -> tuple[str, ...]:
-    """A list of strings, or one string with commas between them."""
-    parts = value.split(",") if isinstance(value, str) else value
+    """A list of strings, or one string: a JSON array (for values with commas), else with commas between them."""
+    parts = (_json_strings(value) or value.split(",")) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError("must be text, with commas between several")
     return tuple(stripped for part in parts if (stripped := part.strip()))
+
+
+def _json_strings(text: str) -> list[str] | None:
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and all(isinstance(item, str) for item in found) else None
 
 
 def _sources(value: Any) -> tuple[Source, ...]:

@@ -1,42 +1,35 @@
-"""What the harness itself costs: many searches at once against a stub model server.
+"""The harness itself costs at most 5 ms of CPU time a turn, and a turn does not get slower as a search gets longer.
 
-    python benchmarks/load.py [--searches 200] [--turns 10] [--latency 0.1] [--long 44] [--json FILE]
-
-The model is a server in a process of its own that answers by a script after `--latency` seconds, so what is left is
-Thresher: the loop, the ledger, rendering, HTTP, parsing, tools. Everything runs in one process and one event loop.
-
-- **own**: CPU time of the whole process (`time.process_time`, all threads) less that of the tools, per turn. A tool's
-  share is the CPU time of its thread while it is inside the collection (`time.thread_time`, summed over calls). Waiting
-  is in neither. What a library does in threads of its own counts as the harness's: the figure is an upper bound.
-- **loop**: CPU time of the event loop's thread per turn: the same without the tools' threads, measured another way.
-- **real** tools search the packaged sample in a collection on disk; **instant** ones hand out prepared passages.
-- **growth**: one search of `--long` turns alone, loop time at turns 2..5 against turns 20..40. `growing` keeps all, so
-  each prompt is longer than the last; `steady` prunes as it goes, as the engine wants it. Linear in turns means that
-  the steady figure does not grow, and that the growing one grows with the tokens sent and no faster.
-
-CPU time is not wall time, but other load still inflates it, since caches are shared: measure on a quiet machine.
+Compared: 200 searches at once against a stub model server that answers by a script, with tools that search the
+    packaged sample (`real`) and with tools that take no time (`instant`); early and late turns of one long search.
+    There is no competitor here: other harnesses do other work in a turn. The goal is 5 ms.
+Command: python benchmarks/load.py --json load.json
+Takes: about 2 minutes.
+Output: `own` is the CPU time of the whole process less that of the tools, for a turn: an upper bound, for what a
+    library does in threads of its own counts as the harness's. `loop` is that of the event loop's thread. `growing`
+    keeps all passages, so that each prompt is longer than the last; `steady` prunes as it goes. `ratio` is late turns
+    over early.
+Not shown: time of a real model, which is most of a real search; several processes. CPU time is not wall time, but
+    other load still inflates it, since caches are shared: measure on a quiet machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
-from timing import summary
+from support.command import begin, leave, parse, parser
+from support.stub_model import PASSAGES, served
+from support.timing import summary
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.embedders import load_embedder
@@ -51,85 +44,7 @@ from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResul
 from thresher.engine.tools.edits import PRUNE_CHUNKS
 from thresher.engine.tools.finish import FINISH
 
-TOPICS = "lighthouse keeper,harbour dues,winter storage,engine repair,tide table,crew list,coal price,insurance".split(
-    ","
-)
 EARLY, LATE = range(2, 6), range(20, 41)
-PASSAGES = 2
-KEPT_TURNS = 3
-
-
-# --- the stub model server, in a process of its own
-
-
-class Stub(asyncio.Protocol):
-    """Answers chat completions by the plan in the question: `plan NAME TURNS`."""
-
-    latency = 0.1
-    _head = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.received = b""
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        head, separator, body = self.received.partition(b"\r\n\r\n")
-        length = self._head.search(head)
-        if separator and length and len(body) >= int(length[1]):
-            self.received = b""
-            asyncio.get_running_loop().call_later(self.latency, self._answer, body)
-
-    def _answer(self, body: bytes) -> None:
-        plan = re.search(rb"plan (\w+) (\d+)", body)
-        assert plan is not None
-        turn = body.count(b'"role":"assistant"') + 1
-        message = {"role": "assistant", "content": f"Turn {turn}: one more part of the question is looked up now."}
-        calls = planned(plan[1].decode(), turn, int(plan[2]))
-        message["tool_calls"] = [  # type: ignore[assignment]
-            {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for n, (name, arguments) in enumerate(calls)
-        ]
-        usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 40}
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-        content = json.dumps({"id": "stub", "model": "stub", "choices": [choice], "usage": usage}).encode()
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-        self.transport.write(head.encode() + content)
-
-
-def planned(plan: str, turn: int, turns: int) -> list[tuple[str, dict[str, Any]]]:
-    """The calls of one turn."""
-    if turn >= turns:
-        return [("finish", {"evidence_ids": ["c1"], "sufficient": True})]
-    calls: list[tuple[str, dict[str, Any]]] = [("search_corpus", {"query": f"{TOPICS[turn % len(TOPICS)]} {turn}"})]
-    if plan == "real" and turn % 3 == 0:
-        calls.append(("grep_corpus", {"pattern": TOPICS[turn % len(TOPICS)].split()[0]}))
-    if plan == "steady" and turn > KEPT_TURNS:
-        first = (turn - KEPT_TURNS - 1) * PASSAGES
-        calls.append(("prune_chunks", {"ids": [f"c{first + n}" for n in range(1, PASSAGES + 1)]}))
-    return calls
-
-
-async def serve(latency: float) -> None:
-    """Serve until the parent is gone; the first line of output is the port."""
-    Stub.latency = latency
-    server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", 0, backlog=1_024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-
-
-@contextmanager
-def served(latency: float) -> Iterator[str]:
-    """The URL of a stub server that runs."""
-    command = [sys.executable, __file__, "--serve", "--latency", str(latency)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(child.stdout.readline())}/v1"
-        finally:
-            child.stdin.close()
 
 
 # --- tools
@@ -298,25 +213,21 @@ def report(measured: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run the benchmark, or the server that it starts."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--searches", type=int, default=200)
-    parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--latency", type=float, default=0.1, help="seconds that the model takes")
-    parser.add_argument("--long", type=int, default=44, help="turns of the search whose turns are compared")
-    parser.add_argument("--repeat", type=int, default=3, help="how often that search is run")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        asyncio.run(serve(arguments.latency))
-        return
+    """Measure and tell."""
+    made = parser(__doc__)
+    made.add_argument("--searches", type=int, default=200)
+    made.add_argument("--turns", type=int, default=10)
+    made.add_argument("--latency", type=float, default=0.1, help="seconds that the model takes")
+    made.add_argument("--long", type=int, default=44, help="turns of the search whose turns are compared")
+    made.add_argument("--repeat", type=int, default=3, help="how often that search is run")
+    quick = {"searches": 6, "turns": 4, "long": 24, "repeat": 1, "latency": 0.01}
+    options = parse(made, quick=quick)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with tempfile.TemporaryDirectory(prefix="thresher-load-") as folder, served(arguments.latency) as url:
-        measured = asyncio.run(measure(url, arguments, Path(folder)))
+    head = begin(options)
+    with tempfile.TemporaryDirectory(prefix="thresher-load-") as folder, served(options.latency) as url:
+        measured = asyncio.run(measure(url, options, Path(folder)))
     print(report(measured))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    leave(options, head, measured)
 
 
 if __name__ == "__main__":

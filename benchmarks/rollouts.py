@@ -1,23 +1,19 @@
-"""Asynchronous rollouts beside synchronous ones, where some turns take very long.
+"""Asynchronous rollouts, at most two versions behind, take half the time of synchronous ones where turns vary.
 
-    python benchmarks/rollouts.py [--seeds 5] [--steps 10] [--staleness 1 2 4] [--tails lognormal pareto] [--json FILE]
-
-The real engine searches the packaged sample. Its policy is a stub that sleeps for as long as a model would have taken,
-then makes a real call; how long each turn takes is drawn from a heavy-tailed distribution by the question, the rollout
-and the turn alone. So every way to roll has the same tasks and the same work, and what differs is when it is started.
-
-- **synchronous**: staleness 0. A step's groups start when the step before has trained, and all are waited for.
-- **asynchronous**: staleness 1 and more. Groups start ahead, searches go on while weights change.
-- `--train`: seconds that a training step takes, as a share of the seconds that a step's rollouts would take if no slot
-  were ever idle. Searches go on meanwhile, as they do where training has devices of its own.
-- **utilisation**: slot seconds in which a search ran, over all, from the first search to the last group.
-- **speedup**: seconds of the synchronous way over seconds of this one, both measured in one run on the same draws. The
-  mean is geometric, over seeds, with a 95 % bootstrap interval.
-- **lengths**: mean drawn seconds of the rollouts that the first half of the steps trained, over that of the rollouts
-  which file order would have put there. Far below 1, short searches push long ones out of training.
-
-Slots are as many as the rollouts of one step, so a synchronous step is one wave. Sleeping is no load, but the engine's
-own work is: on a busy machine all ways get slower, and the ratio less so.
+Compared: synchronous rollouts (staleness 0: a step's groups start when the step before has trained, and all are
+    waited for) with asynchronous ones (groups start ahead, searches go on while weights change), with the same tasks
+    and the same work: how long each turn takes is drawn from a heavy-tailed distribution by question, rollout and
+    turn alone. The goal is 2.
+Command: python benchmarks/rollouts.py --json rollouts.json
+    More: --seeds 5 --tails lognormal pareto --staleness 1 2 4 (40 minutes).
+Takes: about 3 minutes.
+Output: `speedup` is seconds of the synchronous way over seconds of this one (geometric mean over seeds, 95 %
+    bootstrap interval); `utilisation` the slot seconds in which a search ran, over all; `lengths` mean drawn seconds
+    of the rollouts that the first half of the steps trained, over that of those which file order would have put
+    there: far below 1, short searches push long ones out of training. `train`: seconds of a training step, as a share
+    of its rollouts' if no slot were idle.
+Not shown: a real model on a GPU. The real engine searches the packaged sample; its policy sleeps for as long as a
+    model would have taken, so on a busy machine all ways get slower, and the ratio less so.
 """
 
 from __future__ import annotations
@@ -25,7 +21,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import json
 import math
 import os
 import random
@@ -37,6 +32,8 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from support.command import begin, leave, parse, parser
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.embedders import load_embedder
@@ -230,29 +227,23 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--groups", type=int, default=4, help="groups of a step")
-    parser.add_argument("--size", type=int, default=4, help="rollouts of a group")
-    parser.add_argument("--turn", type=float, default=0.15, help="mean seconds of a turn")
-    parser.add_argument("--train", type=float, nargs="+", default=[0.0, 1.0])
-    parser.add_argument("--tails", nargs="+", choices=["lognormal", "pareto"], default=["lognormal", "pareto"])
-    parser.add_argument("--staleness", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    """Print a row a way."""
+    made = parser(__doc__)
+    made.add_argument("--seeds", type=int, default=2)
+    made.add_argument("--steps", type=int, default=10)
+    made.add_argument("--groups", type=int, default=4, help="groups of a step")
+    made.add_argument("--size", type=int, default=4, help="rollouts of a group")
+    made.add_argument("--turn", type=float, default=0.15, help="mean seconds of a turn")
+    made.add_argument("--train", type=float, nargs="+", default=[0.0, 1.0])
+    made.add_argument("--tails", nargs="+", choices=["lognormal", "pareto"], default=["lognormal"])
+    made.add_argument("--staleness", type=int, nargs="+", default=[2])
+    options = parse(made, quick={"seeds": 2, "steps": 3, "groups": 2, "size": 2, "turn": 0.01, "train": [0.5]})
+    head = begin(options)
     with tempfile.TemporaryDirectory() as folder, sample(Path(folder)) as collection:
         asyncio.run(SearchEngine(collection).search(SearchRequest("what is loaded once")))
         records = measured(options, collection)
-    print(
-        f"{options.seeds} seeds, {options.steps} steps of {options.groups} × {options.size} rollouts in "
-        f"{options.groups * options.size} slots, {TURNS} turns of {options.turn:g} s on average; "
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n"
-    )
     print(table(records))
-    if options.json:
-        given = {name: value for name, value in vars(options).items() if name != "json"}
-        options.json.write_text(json.dumps({"options": given, "cpus": os.cpu_count(), "ways": records}, indent=1))
+    leave(options, head, {"ways": records})
 
 
 if __name__ == "__main__":

@@ -1,22 +1,26 @@
-"""How many tokens does a trainer compute for one search? One row a turn, segments, and the bound below both.
+"""Training on segments computes fewer tokens than a row for every turn: many fewer where edits are few.
 
-    python benchmarks/segments.py ../shared/data/musique --split dev --limit 40 --rollouts 8
-
-The built-in policy searches a real set under each way to keep the context small, in the tokens of a student: counted,
-cut and rendered as its style does. Each task is searched several times, as a group for training is. `one row a turn`
-computes every prompt anew; `segments` merges turns until an edit; the bound is a trie, which holds each distinct prefix
-once: that of a search, and that of a whole group, whose rollouts share instructions, tools and question.
+Compared: for the same searches, tokens of one row a turn (`one row a turn`: every prompt anew), of segments (turns
+    merged until an edit), and of the bound below both, a trie, which holds each distinct prefix once: that of a
+    search, and that of a group, whose rollouts share instructions, tools and question. By way to keep the context
+    small.
+Command: python benchmarks/segments.py ../shared/data/musique --json segments.json
+Takes: about 3 minutes once the set is indexed (the first run indexes it: 1 minute more).
+Output: tokens a search, with shares of one row a turn.
+Not shown: a model's own searches: these are the built-in policy's, in the tokens of a student, counted, cut and
+    rendered as its style does. Attention costs more than in proportion on long rows, so that time saved is not tokens
+    saved.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+
+from support.command import begin, leave, parse, parser
+from support.sets import add_sets, chosen, prepared_collection, tasks_of
 
 from thresher.corpus.collection import Collection
 from thresher.engine.policies.builtin import BuiltinPolicy
@@ -25,19 +29,18 @@ from thresher.engine.profiles import Profile, load_profile
 from thresher.engine.requests import Edits, Effort, SearchRequest, Strategy
 from thresher.engine.search import SearchEngine
 from thresher.engine.trajectory import Trajectory
-from thresher.train.evaluation.evaluate import ANY_QUESTION, prepared_collection
 from thresher.train.segments.bounds import rows_per_turn_tokens, segment_tokens, trie_tokens
 from thresher.train.segments.rendered import rendered
 from thresher.train.segments.splitting import merged
 from thresher.train.segments.turns import replayed_turns
-from thresher.train.tasks.task import Task, load_tasks
+from thresher.train.tasks.task import Task
 
 WAYS = {
-    "prune, immediate": SearchRequest(ANY_QUESTION),
-    "prune, batched": SearchRequest(ANY_QUESTION, edits=Edits.BATCHED),
-    "fold": SearchRequest(ANY_QUESTION, strategy=Strategy.FOLD),
-    "mask-old": SearchRequest(ANY_QUESTION, strategy=Strategy.MASK_OLD),
-    "none": SearchRequest(ANY_QUESTION, strategy=Strategy.NONE),
+    "prune, immediate": SearchRequest("?"),
+    "prune, batched": SearchRequest("?", edits=Edits.BATCHED),
+    "fold": SearchRequest("?", strategy=Strategy.FOLD),
+    "mask-old": SearchRequest("?", strategy=Strategy.MASK_OLD),
+    "none": SearchRequest("?", strategy=Strategy.NONE),
 }
 
 
@@ -89,25 +92,25 @@ async def searched(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=Path, help="a set: queries.jsonl and corpus.jsonl")
-    parser.add_argument("--split")
-    parser.add_argument("--limit", type=int, default=40)
-    parser.add_argument("--rollouts", type=int, default=8, help="searches of a task that make a group")
-    parser.add_argument("--effort", type=Effort, choices=[Effort.LOW, Effort.MEDIUM, Effort.HIGH], default=Effort.HIGH)
-    parser.add_argument("--style", choices=STYLES, default="harmony")
-    parser.add_argument("--model", default="gpt-oss", help="for chatml: the folder of the model")
-    parser.add_argument("--max-tokens", type=int, help="size of the context")
-    parser.add_argument("--embedder", default="minilm")
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    add_sets(made, many=False)
+    made.add_argument("--limit", type=int, default=12)
+    made.add_argument("--rollouts", type=int, default=4, help="searches of a task that make a group")
+    made.add_argument("--effort", type=Effort, choices=[Effort.LOW, Effort.MEDIUM, Effort.HIGH], default=Effort.HIGH)
+    made.add_argument("--style", choices=STYLES, default="harmony")
+    made.add_argument("--model", default="gpt-oss", help="for chatml: the folder of the model")
+    made.add_argument("--max-tokens", type=int, help="size of the context")
+    made.add_argument("--embedder", default="minilm")
+    made.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    options = parse(made, quick={"limit": 2, "rollouts": 2})
+    head = begin(options)
+    [directory] = chosen([options.directory] if options.directory else [])
     style = style_for(options.model, options.style)
     profile = load_profile("context1" if "context1" in options.style else "thresher")
-    tasks = load_tasks(options.directory / "queries.jsonl", split=options.split, limit=options.limit)
+    tasks = tasks_of(directory, options.split, options.limit)
     figures: dict[str, dict[str, float]] = {}
     started = time.perf_counter()
-    with prepared_collection(options.directory, options.embedder) as collection:
+    with prepared_collection(directory, options.embedder) as collection:
         for name in options.ways:
             request = replace(WAYS[name], effort=options.effort, max_tokens=options.max_tokens)
             cost = asyncio.run(searched(collection, style, profile, request, tasks, options.rollouts))
@@ -134,9 +137,8 @@ def main() -> None:
         cells += [f"{whole / count:,.0f}"]
         cells += [f"{sums[key] / count:,.0f} ({sums[key] / whole:.0%})" for key in ("merged", "trie", "group_trie")]
         print(f"| {name} | {' | '.join([*cells, format(sums['longest'], ',')])} |")
-    if options.json:
-        told = {"tasks": len(tasks), "rollouts": options.rollouts, "style": options.style, "ways": figures}
-        options.json.write_text(json.dumps(told, indent=2) + "\n")
+    told = {"set": directory.name, "tasks": len(tasks), "rollouts": options.rollouts, "style": options.style}
+    leave(options, head, {**told, "ways": figures})
 
 
 if __name__ == "__main__":

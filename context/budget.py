@@ -16,13 +16,16 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one context; the defaults are the `context1` profile.
+    """Limits of one context in tokens; the defaults are those of the published harness in powers of two.
 
     Attributes:
         total: never exceeded; outputs are sized before they are added.
         soft: past it the policy is asked to prune, fold or finish.
         hard: past it every call but pruning and finishing is refused.
         tool_output: the most one observation may take.
+
+    Raises:
+        ValueError: not 0 < soft <= hard <= total, or `tool_output` is not in 1..total.
     """
 
     total: int = 32_768

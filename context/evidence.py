@@ -23,6 +23,8 @@ class Evidence:
         rank: its place in that query's full ranking, from 0.
         rerank: what a reranker gave it there; None if none read it.
         duplicates: chunk ids that were left out there, because nearly all they say stands in this one.
+        source: `corpus` or `web`, or what a tool of one's own calls its source.
+        turn: the turn in which it was first shown, from 1; 0 in a search without turns.
         agent: the sub-agent that found it; "" for the search itself.
     """
 
@@ -85,7 +87,11 @@ class EvidenceStore:
         return f"c{len(self._by_id) + 1}"
 
     def add(self, evidence: Evidence) -> Evidence:
-        """Keep a chunk for good. Its id and its key must be new."""
+        """Keep a chunk for good.
+
+        Raises:
+            ValueError: its id is empty, its id or key is known already, or its offsets do not fit its text.
+        """
         if not evidence.id or evidence.id in self._by_id:
             raise ValueError(f"evidence id {evidence.id!r} is taken or empty; the next one is {self.next_id()}")
         if evidence.key in self._by_key:
@@ -97,7 +103,11 @@ class EvidenceStore:
         return evidence
 
     def get(self, evidence_id: str) -> Evidence:
-        """The evidence under an id that was shown; anything else is an `EvidenceError`."""
+        """The evidence under an id that was shown.
+
+        Raises:
+            EvidenceError: no such id was.
+        """
         try:
             return self._by_id[evidence_id]
         except KeyError:
@@ -109,7 +119,11 @@ class EvidenceStore:
         return None if evidence_id is None else self._by_id[evidence_id]
 
     def cite(self, evidence_id: str, quote: str | None = None) -> Citation:
-        """A checked citation of a quote (the whole chunk when None). A quote that is not there is an error."""
+        """A checked citation of a quote, at its first place in the chunk; None cites the whole chunk.
+
+        Raises:
+            EvidenceError: no such id was shown, or the quote is empty or not in it.
+        """
         evidence = self.get(evidence_id)
         offset = 0 if quote is None else evidence.text.find(quote)
         if offset < 0 or quote == "":

@@ -18,6 +18,7 @@ from thresher.context.structure import Removal, Structure
 from thresher.context.tokens import TokenCounter
 
 MAX_MEASURED = 128
+"""Drafts whose measure is kept from sizing them to placing them; an observation holds fewer."""
 MAX_POINTERS = 64
 """Evidence ids that one note points at."""
 _WORD = re.compile(r"[^\s,;:()\[\]<>\"']*[^\s,;:()\[\]<>\"'.]")
@@ -88,7 +89,11 @@ class Ledger:
         return self._measure(draft)[1]
 
     def append(self, draft: BlockDraft) -> Block:
-        """Add a block at the end of the context."""
+        """Add a block at the end of the context.
+
+        Raises:
+            ValueError: its handle is in the context already, or no message is open that it could stand in.
+        """
         if draft.handle is not None and self.is_live(draft.handle):
             raise ValueError(f"block {draft.handle} is already in the context")
         if draft.opens is None and not self._live:
@@ -249,7 +254,7 @@ class Ledger:
 
     def _check_end(self) -> None:
         """Refuse to put words of the engine into a message of the policy."""
-        if self._last is not None and self._structure.is_reply(self._last):
+        if self._last is not None and self._structure.written_by_policy(self._last):
             raise ValueError("the context ends with the policy's own words: open an observation before adding to it")
 
     def _take_out(self, removal: Removal) -> tuple[int, int]:

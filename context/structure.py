@@ -22,8 +22,8 @@ from thresher.context.blocks import RESTORABLE, Block, BlockKind, Role
 
 
 @dataclass(slots=True)
-class Message:
-    """Blocks of one message by seq, the opening one first.
+class MessageBlocks:
+    """The blocks of one message by seq, the opening one first.
 
     `calls` are those among them that are calls, `answers` the messages that answer these, by call id; `reply` is the
     message that replies to a turn without calls.
@@ -32,8 +32,8 @@ class Message:
     role: Role
     blocks: list[int] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
-    answers: dict[str, Message] = field(default_factory=dict)
-    reply: Message | None = None
+    answers: dict[str, MessageBlocks] = field(default_factory=dict)
+    reply: MessageBlocks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Structure:
     """An index over the blocks of one ledger. Each step takes a time that does not depend on the context's length."""
 
     def __init__(self) -> None:
-        self._message_of: dict[int, Message] = {}
-        self._asking: dict[str, Message] = {}
+        self._message_of: dict[int, MessageBlocks] = {}
+        self._asking: dict[str, MessageBlocks] = {}
         self._joined: dict[int, list[int]] = {}
 
     def add(self, block: Block, last: Block | None, *, joined: bool = False) -> None:
@@ -80,7 +80,7 @@ class Structure:
         before = None if last is None else self._message_of[last.seq]
         message = before
         if message is None or draft.opens is not None:
-            message = Message(draft.opens or Role.SYSTEM)
+            message = MessageBlocks(draft.opens or Role.SYSTEM)
             if draft.call is not None and draft.call.id in self._asking:
                 self._asking[draft.call.id].answers[draft.call.id] = message
             elif draft.opens is Role.USER and before is not None and before.role is Role.ASSISTANT:
@@ -95,7 +95,7 @@ class Structure:
             message.calls.append(block.seq)
             self._asking[draft.call.id] = message
 
-    def is_reply(self, block: Block) -> bool:
+    def written_by_policy(self, block: Block) -> bool:
         """Whether a block stands in a message of the policy's own, where words of the engine have no place."""
         return self._message_of[block.seq].role is Role.ASSISTANT
 
@@ -108,7 +108,7 @@ class Structure:
         spared: dict[int, Block] = {}
         blockers: dict[str, None] = {}
 
-        def take(answers: Sequence[Message | None], blocks: Sequence[Block]) -> bool:
+        def take(answers: Sequence[MessageBlocks | None], blocks: Sequence[Block]) -> bool:
             """Take out answers, unless one is not there yet or holds what was not named; then spare the blocks."""
             readable = [h for answer in answers if answer is not None for h in self._readable(answer, live, gone)]
             if None in answers or (readable and not fold):
@@ -119,7 +119,7 @@ class Structure:
             return True
 
         named_seqs = {block.seq for block in named}
-        turns: dict[int, Message] = {}
+        turns: dict[int, MessageBlocks] = {}
         for block in named:
             if block.kind in RESTORABLE or block.seq in gone or block.seq in spared:
                 continue
@@ -158,7 +158,7 @@ class Structure:
             blockers=tuple(blockers),
         )
 
-    def _readable(self, message: Message, live: Mapping[int, Block], gone: set[int]) -> list[str]:
+    def _readable(self, message: MessageBlocks, live: Mapping[int, Block], gone: set[int]) -> list[str]:
         """Handles of chunks and notes that stand in a message and stay."""
         blocks = (live[seq] for seq in message.blocks if seq in live and seq not in gone)
         return [block.handle or "" for block in blocks if block.kind in RESTORABLE]

@@ -105,9 +105,9 @@ class CloudLexical:
 
     def home(self, root: Path, store: Store, embedder: EmbedderInfo) -> LexicalHome:
         """See `LexicalBackend`."""
+        from thresher.corpus.record.collection_id import collection_id
         from thresher.corpus.remote.address import cloud_address
         from thresher.corpus.remote.homes import CloudLexicalHome, RemoteServer, recorded_vectors
-        from thresher.corpus.vectors.residence import collection_id
 
         return CloudLexicalHome(
             RemoteServer(cloud_address(self.url)),

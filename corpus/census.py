@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
+from thresher.corpus.derived import DerivedIndexes
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.info import CollectionStats, IndexBeside
-from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.manifest import Manifest, read_manifest
 from thresher.corpus.paths import NEXT, PREVIOUS, is_collection
 from thresher.corpus.record.documents import chunk_count, document_count
 from thresher.corpus.record.oplog import last_seq
 from thresher.corpus.record.sources import count_by_status
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.managed import ManagedDense
 
 
-def take_stats(
-    path: Path, manifest: Manifest, store: Store, lexical: ManagedLexical, dense: ManagedDense
-) -> CollectionStats:
+def take_stats(path: Path, manifest: Manifest, store: Store, derived: DerivedIndexes) -> CollectionStats:
     """The state of a collection now."""
-    backend, reason = dense.backend
-    progress = {"lexical": lexical.progress, "dense": dense.progress}
+    backend, reason = derived.dense.backend
+    progress = {"lexical": derived.lexical.progress, "dense": derived.dense.progress}
     with store.read() as connection:
         newest = last_seq(connection)
         return CollectionStats(
@@ -36,11 +35,7 @@ def take_stats(
             pending=max(newest - own.applied_seq for own in progress.values()),
             dense=backend,
             dense_reason=reason,
-            faults=tuple(
-                f"{name}: {fault}"
-                for name, fault in (("lexical", lexical.progress.fault), ("dense", dense.fault))
-                if fault
-            ),
+            faults=derived.faults,
             chunker=manifest.chunker,
             next=_beside(path / NEXT),
             previous=_beside(path / PREVIOUS),
@@ -58,10 +53,12 @@ def _beside(side: Path) -> IndexBeside | None:
 
 
 def bytes_under(path: Path) -> int:
-    """The size of all files in a directory and below it."""
+    """The size of all files in a directory and below it, in bytes; what goes meanwhile is not counted."""
     total = 0
-    for file in path.rglob("*"):
-        with suppress(FileNotFoundError):
-            if file.is_file():
-                total += file.stat().st_size
+    # Not `Path.rglob`, which raises if a folder goes meanwhile, as a generation does that was replaced.
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                status = os.stat(os.path.join(folder, name))
+                total += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return total

@@ -144,10 +144,10 @@ def chunk_text(text: str, *, target_tokens: int = TARGET_TOKENS, max_tokens: int
     A text of at most `max_tokens` is one passage; one without any non-whitespace character has none.
 
     Raises:
-        ValueError: unless 16 <= target_tokens <= max_tokens.
+        ValueError: unless SMALLEST_TARGET <= target_tokens <= max_tokens.
     """
-    if not 16 <= target_tokens <= max_tokens:
-        raise ValueError(f"need 16 <= target_tokens <= max_tokens, got {target_tokens} and {max_tokens}")
+    if not SMALLEST_TARGET <= target_tokens <= max_tokens:
+        raise ValueError(f"need {SMALLEST_TARGET} <= target_tokens <= max_tokens, got {target_tokens} and {max_tokens}")
     atoms = _read_atoms(text)
     spans = []
     first, count = 0, len(atoms.start)
@@ -159,7 +159,7 @@ def chunk_text(text: str, *, target_tokens: int = TARGET_TOKENS, max_tokens: int
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many word pieces `text` has, rounded up; CJK counts one a character."""
+    """About how many word pieces `text` has, rounded up; CJK counts one a character. What `chunk_text` measures by."""
     total = sum(_weigh(match) for match in _ATOM.finditer(text))
     return -(-total // _ONE)
 

@@ -39,7 +39,7 @@ from thresher.corpus.paths import DATABASE, is_collection, require_collection
 from thresher.corpus.reads import RecordReads
 from thresher.corpus.record import documents as rows
 from thresher.corpus.record import sources as source_rows
-from thresher.corpus.record.batch import Put, Step, apply_steps, checked_steps
+from thresher.corpus.record.batch import Finish, Put, Step, apply_steps, checked_steps
 from thresher.corpus.record.change import Change
 from thresher.corpus.record.oplog import prune_tombstones
 from thresher.corpus.record.store import Store
@@ -88,9 +88,13 @@ class Collection(RecordReads):
                 exact_below=exact_below,
                 rebuild_bm25=stale,
             )
-            if stale:
-                self.manifest = manifest.with_analyzer(ANALYZER_VERSION)
-                self.manifest.write(path)
+            try:
+                if stale:
+                    self.manifest = manifest.with_analyzer(ANALYZER_VERSION)
+                    self.manifest.write(path)
+            except BaseException:
+                self._derived.close()
+                raise
         except BaseException:
             self._store.close()
             raise
@@ -179,6 +183,7 @@ class Collection(RecordReads):
             CollectionMismatch: it exists with another embedder, or with another chunker than `chunker` if that is
                 given; has the command that changes it.
         """
+        path = Path(path)
         if not is_collection(path):
             return cls.create(path, embedder, chunker=chunker or CHUNKER_VERSION, backends=backends)
         opened = cls.open(path, embedder=embedder, backends=backends)
@@ -299,17 +304,9 @@ class Collection(RecordReads):
         """Delete the source's documents that are not in `keep` and write its row, in one transaction.
 
         The counts in `source` are ignored: a source's documents and chunks are counted when it is read.
-        Returns how many documents were deleted.
+        Returns how many documents were deleted. `write_batch`, of which this is one step, says what is raised.
         """
-        with self._writing:
-            self._check_open()
-            with self._store.write() as connection:
-                keys = rows.keys_of_source(connection, source.id, keep=keep)
-                _remove(connection, "finish_source", keys)
-                source_rows.put_source(connection, source)
-            if keys:
-                self._derived.follow()
-            return len(keys)
+        return self.write_batch([Finish(source, frozenset(keep))])
 
     def remove_sources(self, source_ids: AbstractCollection[str]) -> int:
         """Delete sources and their documents. Returns how many documents there were."""
@@ -422,7 +419,7 @@ class Collection(RecordReads):
 
     def stats(self) -> CollectionStats:
         """Counts, sizes and the state of the derived indexes."""
-        return take_stats(self.path, self.manifest, self._store, self._lexical, self._dense)
+        return take_stats(self.path, self.manifest, self._store, self._derived)
 
     def verify(self) -> VerifyReport:
         """Cross-check the record, its trigram index, BM25 and Chroma. Writes wait meanwhile."""
@@ -454,8 +451,7 @@ class Collection(RecordReads):
     @property
     def faults(self) -> tuple[str, ...]:
         """Derived indexes that are out of order now, and why; searches go on without them meanwhile. Reads no file."""
-        found = (("lexical", self._lexical.progress.fault), ("dense", self._dense.fault))
-        return tuple(f"{name}: {fault}" for name, fault in found if fault)
+        return self._derived.faults
 
     def warm(self) -> None:
         """Open what the first search would have to wait for: Chroma takes seconds to load a large index."""

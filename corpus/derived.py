@@ -12,11 +12,12 @@ from thresher.corpus.backends import Backends
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import CorpusError, IndexUnreachable
 from thresher.corpus.lexical.managed import ManagedLexical
+from thresher.corpus.paths import CHROMA, TANTIVY
+from thresher.corpus.record.collection_id import collection_id
 from thresher.corpus.record.oplog import save_progress
 from thresher.corpus.record.schema import rebuild_trigrams
 from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.managed import ManagedDense
-from thresher.corpus.vectors.residence import collection_id
 
 logger = logging.getLogger(__name__)
 
@@ -49,19 +50,27 @@ class DerivedIndexes:
         self._closed = False
         self.lexical = ManagedLexical(
             store,
-            backends.lexical.home(path / "tantivy", store, embedder),
+            backends.lexical.home(path / TANTIVY, store, embedder),
             rebuild=rebuild_bm25,
             writing=writing,
         )
-        self.dense = ManagedDense(
-            store,
-            backends.dense.home(path / "chroma", collection_id(store)),
-            embedder.dimension,
-            writing,
-            exact_below=exact_below,
-        )
-        with store.write() as connection:
-            save_progress(connection, "lexical", self.lexical.progress)
+        try:
+            self.dense = ManagedDense(
+                store,
+                backends.dense.home(path / CHROMA, collection_id(store)),
+                embedder.dimension,
+                writing,
+                exact_below=exact_below,
+            )
+            try:
+                with store.write() as connection:
+                    save_progress(connection, "lexical", self.lexical.progress)
+            except BaseException:
+                self.dense.close()
+                raise
+        except BaseException:
+            self.lexical.close()
+            raise
 
     @contextmanager
     def bulk(self) -> Iterator[None]:
@@ -106,6 +115,12 @@ class DerivedIndexes:
                 ) from failure
         self.dense.catch_up()
         self.save_progress()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Which of the two are out of order now, and why."""
+        found = (("lexical", self.lexical.progress.fault), ("dense", self.dense.fault))
+        return tuple(f"{name}: {fault}" for name, fault in found if fault)
 
     def save_progress(self) -> None:
         """Write down how far each index has come."""

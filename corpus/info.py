@@ -82,7 +82,13 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild did: per derived index its new generation; chunks in each; seconds it took."""
+    """What a rebuild did.
+
+    Attributes:
+        chunks: chunks in each index.
+        generations: per derived index (`lexical`, `dense`), the number of its new generation.
+        embedded: passages that were embedded anew: none, unless the embedder or chunker was changed.
+    """
 
     chunks: int
     seconds: float

@@ -21,14 +21,14 @@ from thresher.corpus.manifest import (
     read_manifest,
     settle_embedder,
 )
-from thresher.corpus.paths import DATABASE, LOCK, MANIFEST, sync_directory
+from thresher.corpus.paths import CHROMA, DATABASE, LOCK, MANIFEST, TANTIVY, sync_directory
 from thresher.corpus.record.documents import document_count
 from thresher.corpus.record.oplog import last_seq
 from thresher.corpus.record.store import Store
 
 _NEW = f"{DATABASE}.new"
 _UNFINISHED = {_NEW, f"{_NEW}-wal", f"{_NEW}-shm", f"{_NEW}-journal"}
-_LEFTOVERS = {LOCK, "tantivy", "chroma", f"{MANIFEST}.new", RESTORED, *_UNFINISHED}
+_LEFTOVERS = {LOCK, TANTIVY, CHROMA, f"{MANIFEST}.new", RESTORED, *_UNFINISHED}
 
 
 def lay_out(path: Path, embedder: EmbedderInfo, name: str | None, chunker: str = CHUNKER_VERSION) -> Manifest:

@@ -1,4 +1,4 @@
-"""Where collections live on disk."""
+"""Where collections live on disk, what their directories hold, and how a file there is replaced: whole or not."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ DEFAULT_TENANT = ""
 MANIFEST = "manifest.json"
 DATABASE = "corpus.db"
 LOCK = "lock"
+TANTIVY = "tantivy"
+CHROMA = "chroma"
+"""Directories of the derived indexes that are on this machine, by generation; see `Generations`."""
 
 NEXT = "next"
 """Inside a collection's directory: the index that is being built beside it, a collection directory of its own."""

@@ -48,9 +48,7 @@ class RecordReads:
                 passing = rows.live_chunks(connection, [chunk.id for chunk in chunks], where)
                 chunks = [chunk for chunk in chunks if chunk.id in passing] or None
         if chunks is None:
-            raise DocumentNotFound(
-                f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
-            )
+            raise self._no_document(document_id)
         return chunks
 
     def text(self, document_id: str) -> str:
@@ -62,9 +60,7 @@ class RecordReads:
         with self._store.read() as connection:
             text = rows.document_text(connection, document_id)
         if text is None:
-            raise DocumentNotFound(
-                f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
-            )
+            raise self._no_document(document_id)
         return text
 
     def chunks(self, chunk_ids: Sequence[int]) -> list[Chunk]:
@@ -137,3 +133,8 @@ class RecordReads:
         """One source, or None."""
         with self._store.read() as connection:
             return source_rows.load_source(connection, source_id)
+
+    def _no_document(self, document_id: str) -> DocumentNotFound:
+        return DocumentNotFound(
+            f"no document {document_id!r} in collection {self.name!r}: it was never there or was removed"
+        )

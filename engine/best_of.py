@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from thresher.context import Evidence
 from thresher.engine.fusion import fuse
-from thresher.engine.reporting import together, ways
+from thresher.engine.reporting import together, trajectory_over, ways
 from thresher.engine.requests import RankedEvidence, SearchRequest, SearchResult, StopReason
 from thresher.engine.trajectory import Trajectory
 
@@ -61,7 +61,6 @@ def fused_result(
     reason = reason_of(results)
     usage = together([result.usage for result in results])
     trajectories = tuple(result.trajectory for result in results if result.trajectory is not None)
-    first = trajectories[0]
     return SearchResult(
         id=search_id,
         query=request.query,
@@ -74,23 +73,15 @@ def fused_result(
         usage=replace(usage, useful_subagents=_useful_subagents(fused)),
         warnings=tuple(dict.fromkeys([*warnings, *(w for result in results for w in result.warnings)])),
         notices=tuple(dict.fromkeys(notice for result in results for notice in result.notices)),
-        trajectory=Trajectory(
+        trajectory=trajectory_over(
+            trajectories,
             id=search_id,
             question=request.query,
-            policy=first.policy,
-            profile=first.profile,
-            budget=first.budget,
-            started_at=min(trajectory.started_at for trajectory in trajectories),
-            opening=(),
-            turns=(),
+            results=fused,
             evidence=evidence,
-            live=tuple(item.id for item in evidence),  # what was pruned is told by the rollouts
-            returned=tuple(item.id for item in fused),
-            stop_reason=str(reason),
+            reason=reason,
             sufficient=sufficient,
             justification=speaker.justification,
-            error="; ".join(dict.fromkeys(t.error for t in trajectories if t.error)) or None,
-            subagents=trajectories,
         ),
     )
 

@@ -11,13 +11,14 @@ from typing import Any
 from thresher.context import Evidence
 from thresher.engine.answering import answered
 from thresher.engine.best_of import reason_of, status_of
+from thresher.engine.errors import InvalidRequest
 from thresher.engine.events import Event, EventSink, EventType
 from thresher.engine.fusion import fuse
 from thresher.engine.limits import Limits
-from thresher.engine.reporting import together
+from thresher.engine.reporting import together, trajectory_over
 from thresher.engine.requests import RankedEvidence, SearchRequest, SearchResult, Source
 from thresher.engine.search import SearchEngine, new_search_id, tell_result
-from thresher.engine.trajectory import COLLECTION, Trajectory
+from thresher.engine.trajectory import COLLECTION
 
 _OWN_WORDS = frozenset(
     {
@@ -54,6 +55,7 @@ async def federated_search(
     that of any collection does. The trajectory holds those of the searches.
 
     Raises:
+        InvalidRequest: there are no engines, or one of them cannot run the request (see `SearchEngine.check`).
         Exception: what the first of them raised, if none could be run.
     """
     own_id = search_id or new_search_id()
@@ -75,15 +77,15 @@ async def federated_search(
         result = await engine.search(
             part, on_event=telling(name), cancel=cancel, search_id=f"{own_id}/{COLLECTION}{name}"
         )
-        stands_in = {Source.CORPUS: name, Source.WEB: ""}
-        return replace(
-            result, results=tuple(replace(item, collection=stands_in[Source(item.source)]) for item in result.results)
-        )
+        items = tuple(replace(item, collection=_stands_in(name, item.source)) for item in result.results)
+        return replace(result, results=items)
 
+    if not engines:
+        raise InvalidRequest("no collection is named: name those to search", param="collections")
     sources = _shared_out(list(engines), request)
     engines = {name: engine for name, engine in engines.items() if name in sources}
-    for engine in engines.values():
-        engine.check(request)
+    for name, engine in engines.items():
+        engine.check(replace(request, sources=sources[name]))
     limits = Limits.of(request.deadline_s, cancel)
     emit(
         EventType.SEARCH_CREATED,
@@ -128,6 +130,19 @@ def _fused(
     missing = dict.fromkeys(part for result in results.values() for part in result.missing)
     reason = reason_of(list(results.values()))
     justification = speaker.justification if speaker is not None else None
+    parts = [result.trajectory for result in results.values() if result.trajectory is not None]
+    trajectory = None
+    if parts:  # none has one at effort minimal
+        trajectory = trajectory_over(
+            parts,
+            id=search_id,
+            question=request.query,
+            results=items,
+            evidence=_everything(results, items),
+            reason=reason,
+            sufficient=sufficient,
+            justification=justification,
+        )
     return SearchResult(
         id=search_id,
         query=request.query,
@@ -140,7 +155,7 @@ def _fused(
         usage=together([result.usage for result in results.values()]),
         warnings=(*warnings, *_named(results, "warnings")),
         notices=_named(results, "notices"),
-        trajectory=_trajectory(search_id, request, results, items, str(reason), sufficient, justification),
+        trajectory=trajectory,
     )
 
 
@@ -165,43 +180,13 @@ def ranked_together(lists: Sequence[Sequence[RankedEvidence]], limit: int) -> tu
     return tuple(ranked)
 
 
+def _stands_in(name: str, source: str) -> str:
+    """The collection that a passage found by the search of collection `name` stands in; the web is in none."""
+    return "" if source == Source.WEB else name
+
+
 def _place(item: RankedEvidence) -> Place:
     return item.collection, item.source, item.chunk_id
-
-
-def _trajectory(
-    search_id: str,
-    request: SearchRequest,
-    results: Mapping[str, SearchResult],
-    items: Sequence[RankedEvidence],
-    reason: str,
-    sufficient: bool | None,
-    justification: str | None,
-) -> Trajectory | None:
-    """One without turns of its own that holds those of the searches; None where they have none."""
-    parts = [result.trajectory for result in results.values() if result.trajectory is not None]
-    if not parts:
-        return None
-    evidence = _everything(results, items)
-    return Trajectory(
-        id=search_id,
-        question=request.query,
-        policy=parts[0].policy,
-        profile=parts[0].profile,
-        budget=parts[0].budget,
-        started_at=min(part.started_at for part in parts),
-        opening=(),
-        turns=(),
-        evidence=evidence,
-        live=tuple(item.id for item in evidence),  # what was pruned is told by the searches
-        returned=tuple(item.id for item in items),
-        stop_reason=reason,
-        sufficient=sufficient,
-        justification=justification,
-        error="; ".join(dict.fromkeys(part.error for part in parts if part.error)) or None,
-        strategy=parts[0].strategy,
-        subagents=tuple(parts),
-    )
 
 
 def _everything(results: Mapping[str, SearchResult], items: Sequence[RankedEvidence]) -> tuple[Evidence, ...]:
@@ -210,7 +195,7 @@ def _everything(results: Mapping[str, SearchResult], items: Sequence[RankedEvide
     found: dict[str, Evidence] = {}
     for name, result in results.items():
         for evidence in result.trajectory.evidence if result.trajectory is not None else ():
-            place = (name, evidence.source, evidence.chunk_id)
+            place = (_stands_in(name, evidence.source), evidence.source, evidence.chunk_id)
             own_id = ids.setdefault(place, f"c{len(ids) + 1}")
             by = f"{COLLECTION}{name}" + (f"/{evidence.agent}" if evidence.agent else "")
             found.setdefault(own_id, replace(evidence, id=own_id, agent=by))

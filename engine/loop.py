@@ -16,7 +16,7 @@ from thresher.engine.limits import Limits, Stopped
 from thresher.engine.policy import Decision, Outcome, Policy, View
 from thresher.engine.requests import StopReason
 from thresher.engine.session import Session
-from thresher.engine.tools.base import Tool, ToolResult
+from thresher.engine.tools.base import Tool, ToolResult, failed
 from thresher.engine.turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -115,43 +115,53 @@ class SearchLoop:
             shown.add(call.id)
             self._show(turn, call, results[call.id], calls_after=len(turn.calls) - len(shown))
 
-        for call in turn.calls:
-            self.emit(
-                EventType.TOOL_CALLED,
-                {"turn": turn.index, "id": call.id, "tool": call.name, "arguments": call.arguments},
-            )
-            tool = self.tools.get(call.name)
-            if tool is None:
-                message = f"There is no tool {call.name!r}. Tools: {', '.join(self.tools)}."
-                results[call.id] = ToolResult(Outcome.REJECTED, message)
-            elif tool.first:
-                results[call.id] = await tool.call(call.arguments, self.session)
-                if results[call.id].fold is not None:
-                    show(call)
-        waiting: list[Call] = []
-        for call in turn.calls:
-            if call.id in results or self.tools[call.name].last:
-                continue
-            refusal = self.session.refusal(self.tools[call.name])
-            if refusal is None:
-                waiting.append(call)
-            else:
-                results[call.id] = refusal
-        work = [self.tools[call.name].call(call.arguments, self.session) for call in waiting]
-        if work:
-            try:
-                done = await self.limits.within(asyncio.gather(*work))
-            except Stopped:
-                for call in turn.calls:  # edits were made: their receipts belong into the record
-                    if call.id in results and call.id not in shown:
+        try:
+            for call in turn.calls:
+                self.emit(
+                    EventType.TOOL_CALLED,
+                    {"turn": turn.index, "id": call.id, "tool": call.name, "arguments": call.arguments},
+                )
+                tool = self.tools.get(call.name)
+                if tool is None:
+                    message = f"There is no tool {call.name!r}. Tools: {', '.join(self.tools)}."
+                    results[call.id] = ToolResult(Outcome.REJECTED, message)
+                elif tool.first:
+                    results[call.id] = await self.limits.within(self._run(call))
+                    if results[call.id].fold is not None:
                         show(call)
-                raise
-            results.update(zip((call.id for call in waiting), done, strict=True))
-        for call in turn.calls:
-            if call.id not in results:  # it sees what its own turn brought
-                results[call.id] = await self.tools[call.name].call(call.arguments, self.session)
-            if call.id not in shown:
-                show(call)
+            waiting: list[Call] = []
+            for call in turn.calls:
+                if call.id in results or self.tools[call.name].last:
+                    continue
+                refusal = self.session.refusal(self.tools[call.name])
+                if refusal is None:
+                    waiting.append(call)
+                else:
+                    results[call.id] = refusal
+            if waiting:
+                done = await self.limits.within(asyncio.gather(*map(self._run, waiting)))
+                results.update(zip((call.id for call in waiting), done, strict=True))
+            for call in turn.calls:
+                if call.id not in results:  # it sees what its own turn brought
+                    results[call.id] = await self.limits.within(self._run(call))
+                if call.id not in shown:
+                    show(call)
+        except Stopped:
+            for call in turn.calls:  # edits were made: their receipts belong into the record
+                if call.id in results and call.id not in shown:
+                    show(call)
+            raise
+
+    async def _run(self, call: Call) -> ToolResult:
+        """One call. A tool that breaks costs its call, not the search, whoever wrote it."""
+        try:
+            result: object = await self.tools[call.name].call(call.arguments, self.session)
+        except Exception as error:
+            logger.exception("the tool %s broke", call.name)
+            return failed(f"{call.name} could not be run: {type(error).__name__}: {error}")
+        if isinstance(result, ToolResult):  # what it declares is not what an untyped tool must give
+            return result
+        return failed(f"{call.name} could not be run: it gave {type(result).__name__} in place of a ToolResult")
 
     def _show(self, turn: Turn, call: Call, result: ToolResult, *, calls_after: int) -> None:
         tool = self.tools.get(call.name)

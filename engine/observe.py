@@ -92,12 +92,14 @@ class Display:
     def _choose(self, result: ToolResult, room: int, turn: int) -> tuple[list[Found], int]:
         """The passages to show, in display order, and how many good ones were cut for want of room."""
         chosen: list[Found] = []
+        met: set[str] = set()
         cut = 0
         for found in result.found:
             if len(chosen) + cut >= result.limit:
                 break
-            if self._is_live(found):
+            if self._is_live(found) or found.key in met:  # a passage that a tool brings twice is one
                 continue
+            met.add(found.key)
             seen = self._store.find(found.key)
             handle = seen.id if seen else self.next_handle(found.document_id, ahead=len(chosen))
             cost = self._ledger.tokens_of(_draft(found, handle, seen is not None, turn))

@@ -21,7 +21,11 @@ class ToolSpec:
 
 
 class Outcome(StrEnum):
-    """How a call ended. "Nothing found" and "could not search" are different results."""
+    """How a call ended. "Nothing found" and "could not search" are different results.
+
+    `ok`: it ran. `empty`: it looked, and nothing was found. `failed`: it could not look, whoever is at fault.
+    `rejected`: it was not run, and the message says how to call instead.
+    """
 
     OK = "ok"
     EMPTY = "empty"
@@ -183,7 +187,11 @@ class Policy(Protocol):
 
 
 class ModelPolicy(Policy, Protocol):
-    """A policy with a tokenizer of its own: the context is counted, and rendered, as its model reads it."""
+    """A policy with a tokenizer of its own: the context is counted, and rendered, as its model reads it.
+
+    For authors of policies: the engine looks for the two by their names (`thresher.engine.agent`), and takes its own
+    for one that is not there.
+    """
 
     @property
     def counter(self) -> TokenCounter:

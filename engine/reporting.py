@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 
+from thresher.context import Evidence
 from thresher.engine.agent import Agent
 from thresher.engine.requests import RankedEvidence, SearchResult, StopReason, Usage
 from thresher.engine.trajectory import Trajectory
@@ -53,6 +54,44 @@ def trajectory_of(agent: Agent, returned: Iterable[str]) -> Trajectory:
         error_code=agent.error_code,
         strategy=str(agent.session.request.strategy),
         subagents=tuple(trajectory_of(sub, (e.id for e in sub.returned)) for sub in agent.subagents),
+    )
+
+
+def trajectory_over(
+    parts: Sequence[Trajectory],
+    *,
+    id: str,
+    question: str,
+    results: Sequence[RankedEvidence],
+    evidence: tuple[Evidence, ...],
+    reason: StopReason,
+    sufficient: bool | None,
+    justification: str | None,
+) -> Trajectory:
+    """The trajectory of a search that was made of others, at least one: no turns of its own, theirs below it.
+
+    `evidence` is all that they were shown, under ids of this search. None of it counts as pruned: that is told by the
+    parts.
+    """
+    first = parts[0]
+    return Trajectory(
+        id=id,
+        question=question,
+        policy=first.policy,
+        profile=first.profile,
+        budget=first.budget,
+        started_at=min(part.started_at for part in parts),
+        opening=(),
+        turns=(),
+        evidence=evidence,
+        live=tuple(item.id for item in evidence),
+        returned=tuple(item.id for item in results),
+        stop_reason=str(reason),
+        sufficient=sufficient,
+        justification=justification,
+        error="; ".join(dict.fromkeys(part.error for part in parts if part.error)) or None,
+        strategy=first.strategy,
+        subagents=tuple(parts),
     )
 
 

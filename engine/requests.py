@@ -16,6 +16,9 @@ MIN_CONTEXT_TOKENS = 4_096
 MAX_CONTEXT_TOKENS = 2_000_000
 MAX_ROLLOUTS = 16
 
+ANY_QUESTION = "?"
+"""Stands for the query in a request that only says how to search."""
+
 
 class Effort(StrEnum):
     """How hard to search. `minimal` is one hybrid search without a policy."""
@@ -90,6 +93,9 @@ class SearchRequest:
         sources: where to look: the corpus, the web, or both; the web needs an engine that has one.
         max_critical_steps: cap on turns one after another, those of sub-agents that run at once counted once; None
             leaves it to the turn limits.
+
+    Raises:
+        InvalidRequest: a field is out of its bounds, or two contradict each other; `param` names it.
     """
 
     query: str
@@ -217,11 +223,14 @@ class Usage:
 
     Attributes:
         turns: of all agents together.
+        calls: calls that the policy made; `searches`: those of them that searched, refused ones left out.
         prompt_tokens: sum of the prompts of all turns.
         completion_tokens: tokens the policy wrote.
         peak_context_tokens: the longest context.
         reprefill_tokens: tokens that edits made a prefix cache compute again, counted once a turn.
+        chunks_shown: distinct passages shown; `chunks_pruned`: those of them that are not in the context at the end.
         recoveries: calls that could not be run as written: repaired, refused with an error observation, or dropped.
+        seconds: wall-clock time of the whole search, its answer included.
         model_seconds: time spent in the policy, added up over agents that ran at once; in a search of one agent the
             rest of `seconds` is tools and the loop itself.
         critical_steps: turns one after another: Σ over the turns of the search of 1 + the most that a sub-agent of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import replace
 
 from thresher.context import Evidence
-from thresher.corpus import collection as corpus
+from thresher.corpus.collection import Collection
 from thresher.corpus.documents import page_at
 from thresher.corpus.errors import CorpusError
 from thresher.engine.requests import RankedEvidence
@@ -16,7 +16,7 @@ from thresher.engine.session import Session
 logger = logging.getLogger(__name__)
 
 
-def rank_evidence(session: Session, adopted: Collection[str] = ()) -> list[tuple[Evidence, float]]:
+def rank_evidence(session: Session, adopted: Iterable[str] = ()) -> list[tuple[Evidence, float]]:
     """The policy's own order if it finished, scored 1/rank; else what is still in the context, best score first.
 
     `adopted` is what sub-agents had found when a limit stopped the search: it counts as in the context.
@@ -31,7 +31,7 @@ def rank_evidence(session: Session, adopted: Collection[str] = ()) -> list[tuple
     return [(evidence, evidence.score) for evidence in by_score[:limit]]
 
 
-def rank_results(session: Session, adopted: Collection[str] = ()) -> tuple[RankedEvidence, ...]:
+def rank_results(session: Session, adopted: Iterable[str] = ()) -> tuple[RankedEvidence, ...]:
     """`rank_evidence` as it is returned, with the quotes that the policy finished with."""
     quotes = session.finish.quotes if session.finish is not None else {}
     ranked = []
@@ -64,6 +64,7 @@ def ranked_evidence(evidence: Evidence, score: float) -> RankedEvidence:
 
 
 _PAGED = frozenset({"pdf", "pptx", "odf", "image"})
+"""Formats, as metadata names them, whose loaders write page breaks."""
 
 
 def _is_paged(result: RankedEvidence) -> bool:
@@ -71,7 +72,7 @@ def _is_paged(result: RankedEvidence) -> bool:
     return result.metadata.get("format") in _PAGED and "pages" in result.metadata
 
 
-def with_pages(results: tuple[RankedEvidence, ...], collection: corpus.Collection) -> tuple[RankedEvidence, ...]:
+def with_pages(results: tuple[RankedEvidence, ...], collection: Collection) -> tuple[RankedEvidence, ...]:
     """Say on which page or slide of a paged document each passage starts."""
     texts: dict[str, str] = {}
     for result in results:

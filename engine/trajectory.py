@@ -101,6 +101,13 @@ class TurnRecord(_Record):
     `flushed` are receipts of edits that the engine applied during it: batched prunes, and what the strategy took out;
     `events` what it did to the ledger, in order. `sampled` and `usage` are those of the model, where the policy has
     one; `faults` what was wrong with its reply and was repaired or dropped.
+
+    Attributes:
+        index: from 1.
+        prompt_tokens: length of the prompt; `prompt_digest`: hex SHA-256 of it, as `thresher.context.Prompt` has it.
+        reasoning: what the policy wrote beside its calls.
+        tokens_after: length of the context when the turn had ended.
+        model_seconds: time in the policy; `seconds`: of the whole turn.
     """
 
     index: int
@@ -124,6 +131,15 @@ class Trajectory(_Record):
 
     `subagents` are the searches of its sub-agents, or its rollouts, each replayable by itself. `error_code` is what
     kind of thing `error` tells of: the `code` of an error of ours, `could_not_search`, or the class of any other one.
+
+    Attributes:
+        version: of this format.
+        budget: tokens: `total`, `soft`, `hard`, `tool_output`.
+        started_at: ISO 8601 in UTC, to the millisecond.
+        evidence: all that was ever shown; `live`: ids of what was in the context at the end; `returned`: of the
+            results, best first.
+        stop_reason, strategy: values of `thresher.engine.requests.StopReason` and `Strategy`.
+        sufficient: the policy's own word; None if it never said.
     """
 
     version: int = 1
@@ -167,7 +183,11 @@ def append_jsonl(path: Path, trajectories: Sequence[Trajectory]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[Trajectory]:
-    """Read trajectories back. A line that is not one raises `ValueError` with its number."""
+    """Read trajectories back, one at a time.
+
+    Raises:
+        ValueError: a line is no trajectory; the message has its number.
+    """
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.strip():

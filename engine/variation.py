@@ -21,16 +21,8 @@ def seeded(policy: Policy, seed: int) -> Policy:
 
     A policy that knows no seeds differs from its twins only as far as it is random.
     """
-    from thresher.engine.policies.builtin import BuiltinPolicy
-
-    if seed == 0:
-        return policy
-    if isinstance(policy, Reseedable):
+    if seed and isinstance(policy, Reseedable):
         policy.reseed(seed)
-    elif isinstance(policy, BuiltinPolicy):
-        from thresher.engine.policies.builtin.rollouts import varied
-
-        return varied(policy, seed)
     return policy
 
 

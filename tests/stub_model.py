@@ -71,6 +71,8 @@ class StubModel:
     """A running server. `script` is used up in order; after it `always` answers."""
 
     port: int = 0
+    name: str = "stub"
+    """What `/v1/models` calls it."""
     script: list[Script] = field(default_factory=list)
     always: Script = field(default_factory=lambda: Reply(status=400, error="the script of the stub model ran out"))
     requests: list[Request] = field(default_factory=list)
@@ -99,9 +101,11 @@ class StubModel:
 
 
 @contextmanager
-def serve_model(*replies: Script, always: Script | None = None) -> Iterator[StubModel]:
-    """Run a stub model server until the block ends."""
-    model = StubModel(script=list(replies))
+def serve_model(
+    *replies: Script, always: Script | None = None, port: int = 0, name: str = "stub"
+) -> Iterator[StubModel]:
+    """Run a stub model server until the block ends, on a free port unless one is named."""
+    model = StubModel(name=name, script=list(replies))
     if always is not None:
         model.always = always
     loop = asyncio.new_event_loop()
@@ -121,7 +125,7 @@ def serve_model(*replies: Script, always: Script | None = None) -> Iterator[Stub
                 writer.close()
 
         tasks: set[asyncio.Task[None] | None] = set()
-        server = await asyncio.start_server(client, "127.0.0.1", 0)
+        server = await asyncio.start_server(client, "127.0.0.1", port)
         model.port = server.sockets[0].getsockname()[1]
         started.set()
         await stop.wait()
@@ -149,7 +153,9 @@ async def _converse(model: StubModel, reader: asyncio.StreamReader, writer: asyn
         if request is None:
             return
         if request.path == "/v1/models":
-            await _send(writer, 200, json.dumps({"object": "list", "data": [{"id": "stub", "object": "model"}]}), {})
+            await _send(
+                writer, 200, json.dumps({"object": "list", "data": [{"id": model.name, "object": "model"}]}), {}
+            )
             continue
         reply = model.reply(request)
         watch = asyncio.ensure_future(reader.read(1))  # nothing more is sent before the reply: this is the hang-up

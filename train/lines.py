@@ -68,6 +68,15 @@ class LineFile:
             os.ftruncate(self._fd, size)
             raise
 
+    def clear(self) -> None:
+        """Take all lines out.
+
+        Raises:
+            OSError: the disk is gone.
+        """
+        os.ftruncate(self._fd, 0)
+        os.fsync(self._fd)
+
     def close(self) -> None:
         """Let others write."""
         os.close(self._fd)

@@ -30,6 +30,7 @@ def _checks(resolved: Resolved) -> list[tuple[str, Callable[[], str]]]:
     settings = resolved.settings
     return [
         ("packages", _packages),
+        ("plugins", _plugins),
         ("data directory", _home),
         ("embedder", lambda: _embedder(settings.embedder)),
         ("reading", lambda: _reading(settings)),
@@ -54,6 +55,18 @@ def _packages() -> str:
     if missing:
         raise RuntimeError(f"not installed: {', '.join(missing)}; run `pip install thresher` again")
     return ", ".join(found)
+
+
+def _plugins() -> str:
+    """What other packages add; all of it is imported, so that what is broken shows here first."""
+    from thresher.corpus.plugins import Group, plugin, plugin_names
+
+    added = {group: plugin_names(group) for group in Group}
+    for group, names in added.items():
+        for name in names:
+            plugin(group, name)
+    listed = [f"{group.removeprefix('thresher.')}: {', '.join(names)}" for group, names in added.items() if names]
+    return "; ".join(listed) or "none"
 
 
 def _home() -> str:

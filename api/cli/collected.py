@@ -139,19 +139,14 @@ def consent(
 
     Withdrawn, new searches are not collected; `collected purge --key ID` erases those that were.
     """
-    from contextlib import closing
-
-    from thresher.api.errors import ApiError
-    from thresher.api.service.collecting.marks import Marks
-    from thresher.api.service.database import Database, server_database
-    from thresher.api.service.keys import Keys, key_id_of
+    from thresher.api.service.collecting.erasing import open_marks
+    from thresher.api.service.keys import key_id_of, key_not_found, open_keys
 
     key_id = key_id_of(key)
-    with closing(Database(server_database())) as database, closing(Keys(database)) as keys:
+    with open_keys() as keys, open_marks() as marks:
         if not any(known.id == key_id for known in keys.listed()):
-            message = f"there is no key {key_id!r}: `thresher keys list` shows their ids"
-            raise ApiError(404, "key_not_found", message, type="not_found_error")
-        Marks(database).consent(key_id, given=not withdraw)
+            raise key_not_found(key_id)
+        marks.consent(key_id, given=not withdraw)
     if json:
         emit({"object": "consent", "key": key_id, "given": not withdraw})
         return
@@ -161,7 +156,9 @@ def consent(
 def _since(days: float | None) -> float | None:
     import time
 
-    return None if days is None else time.time() - days * 86_400
+    from thresher.api.service.collecting.collecting import DAY_S
+
+    return None if days is None else time.time() - days * DAY_S
 
 
 def _row(search: ServedSearch, signals: tuple[Signal, ...]) -> dict[str, Any]:

@@ -1,28 +1,38 @@
-"""`eval`: score a policy on a set of questions."""
+"""`eval`: score ways to search on sets of questions, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thresher.api.cli.common import EmbedderOption, Flags, JsonOption, settings, with_flags, with_web_sources
-from thresher.api.cli.console import ExitCode, emit, out, plural, table, warn
+from thresher.api.cli.common import (
+    ChunkerOption,
+    EmbedderOption,
+    Flags,
+    JsonOption,
+    settings,
+    with_flags,
+    with_web_sources,
+)
+from thresher.api.cli.console import ExitCode, emit, note, out, warn
 from thresher.api.cli.train.source import OwnCollectionOption
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from thresher.api.config import Settings
     from thresher.corpus.collection import Collection
-    from thresher.engine.requests import SearchRequest
+    from thresher.engine.profiles import Profile
+    from thresher.engine.search import PolicyFactory
+    from thresher.train.evaluation.evaluation import Evaluation
     from thresher.train.evaluation.leakage import LeakGuard
-    from thresher.train.evaluation.report import Comparison, LeakCounts
-    from thresher.train.metrics.retrieval import Interval
+    from thresher.train.evaluation.running import Setup
+    from thresher.train.evaluation.systems import System
 
 
 def register(app: typer.Typer) -> None:
@@ -33,17 +43,44 @@ def register(app: typer.Typer) -> None:
 @with_flags()
 def evaluate(
     ctx: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with queries.jsonl and its documents.")],
     flags: Flags,
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DIR...", help="Folders with queries.jsonl and its documents.", show_default=False),
+    ] = None,
     collection: OwnCollectionOption = None,
     compare: Annotated[
         str | None,
-        typer.Option("--compare", metavar="HOW,HOW,…", help="Score these strategies side by side; all: every one."),
+        typer.Option(
+            "--compare",
+            metavar="SYSTEM,SYSTEM,…",
+            help="Score these side by side: one-search, builtin:rules, builtin:learned+fold, swarm, effort=low, …; "
+            "strategies: every strategy; board: all that is usually compared.",
+        ),
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Only the queries of this split.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N queries.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N queries of each set.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FOLDER",
+            help="Write evaluation.json, report.md, report.html and plots there; what was interrupted goes on from it.",
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="With --report: begin again, whatever is there already.")
+    ] = False,
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Show and report an evaluation.json again; nothing is run."),
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", min=1, help="Ask N questions at once, for model servers.")
+    ] = 1,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Size of the context in tokens.")] = None,
     embedder: EmbedderOption = None,
+    chunker: ChunkerOption = None,
     leak_guard: Annotated[
         bool, typer.Option("--leak-guard", help="Find web pages that leak their question; score without them, too.")
     ] = False,
@@ -53,44 +90,131 @@ def evaluate(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Score a policy on a set of questions.
+    """Score ways to search on sets of questions.
 
-    Every query runs through the engine, and beside it as one plain search on the same index.
+    Every question runs through each system, and beside them as one plain search on the same index, which is the
+    baseline of all differences. A system is a policy and options with + between them; what is left out is as set.
 
     Exit status: 3 if a query failed.
     """
-    from thresher.api.cli.progress import progress_bar
-    from thresher.api.policies import open_policy
-    from thresher.api.web import open_web
-    from thresher.train.evaluation.evaluate import compare as run
+    from thresher.api.cli.evaluation_table import print_evaluation
+    from thresher.api.errors import UsageError
 
-    chosen = settings(ctx, embedder=embedder, max_tokens=max_tokens, **with_web_sources(flags))
-    choice = chosen.policy_choice()
-    guard = _leak_guard(leak_guard, blocked_hosts)
-    ways = _ways(chosen, compare, flags["strategy"])
+    if from_file is not None:
+        if directories or compare:
+            raise UsageError("--from shows what was measured: leave the folders and --compare out")
+        data, failed = _read(from_file), False
+    elif not directories:
+        raise UsageError("name a folder with queries.jsonl and its documents, or an evaluation.json with --from")
+    else:
+        if fresh and report is None:
+            raise UsageError("--fresh is for a report's folder: add --report FOLDER")
+        if compare is not None and flags["strategy"] is not None:
+            raise UsageError("--compare names the strategies itself: leave --strategy out")
+        chosen = settings(ctx, embedder=embedder, chunker=chunker, max_tokens=max_tokens, **with_web_sources(flags))
+        setup = _setup(chosen, collection, _leak_guard(leak_guard, blocked_hosts), at_once)
+        evaluation = _run(directories, _systems(chosen, compare), setup, split, limit, report, fresh)
+        data, failed = evaluation.as_dict(), evaluation.failed
+    if report is not None:
+        _write_report(data, report)
+    if json:
+        emit(data)
+    else:
+        print_evaluation(out(), data)
+    if failed:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _run(
+    directories: list[Path],
+    systems: tuple[System, ...],
+    setup: Setup,
+    split: str | None,
+    limit: int | None,
+    report: Path | None,
+    fresh: bool,
+) -> Evaluation:
+    import shlex
+
+    from thresher.api.cli.progress import progress_bar
+    from thresher.train.evaluation.running import Watch
+    from thresher.train.evaluation.running import evaluate as run
+
     with progress_bar() as bar:
-        comparison = run(
-            directory,
-            ways,
-            policy=chosen.policy,
-            open_policy=lambda: open_policy(choice, chosen.model_api_key),
-            open_web=lambda: open_web(chosen.web()),
-            open_collection=None if collection is None else partial(_opened, chosen, collection),
-            leak_guard=guard,
-            profile=choice.engine_profile(choice.make(chosen.model_api_key)),
+        return run(
+            directories,
+            systems,
+            setup,
             split=split,
             limit=limit,
-            embedder=chosen.embedder,
-            ranking=chosen.ranking(),
-            on_ingest=bar.on_ingest,
-            on_query=bar.on_query,
+            rows=report,
+            fresh=fresh,
+            command=shlex.join(["thresher", *sys.argv[1:]]),
+            watch=Watch(bar.on_ingest, bar.on_query, note),
         )
-    if json:
-        emit(comparison.as_dict() if compare else comparison.reports[0].as_dict())
-    else:
-        _print(out(), comparison)
-    if any(report.failures for report in comparison.reports):
-        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _systems(chosen: Settings, compare: str | None) -> tuple[System, ...]:
+    """What is measured: the systems compared, or what the settings make.
+
+    Raises:
+        UsageError: there is no such system.
+    """
+    from thresher.api.errors import UsageError
+    from thresher.engine.requests import ANY_QUESTION
+    from thresher.train.evaluation.systems import InvalidSystem, parse_systems, system_of, usual_systems
+
+    own = system_of(chosen.search_request(ANY_QUESTION), chosen.policy, rerank=chosen.reranker is not None)
+    if compare is None:
+        return usual_systems(own)
+    try:
+        return parse_systems(compare, own)
+    except InvalidSystem as error:
+        raise UsageError(f"--compare: {error}") from error
+
+
+def _setup(chosen: Settings, collection: str | None, leak_guard: LeakGuard | None, at_once: int) -> Setup:
+    """What is the same for all systems, by the settings."""
+    from thresher.api.tracing.cost import Cost
+    from thresher.api.web import open_web
+    from thresher.engine.requests import ANY_QUESTION
+    from thresher.train.evaluation.running import Setup
+
+    prices = chosen.prices()
+
+    def price(prompt: int, cached: int, completion: int) -> float | None:
+        return Cost(prompt, completion, cached).money(prices)
+
+    choice = asdict(chosen.policy_choice())
+    del choice["spec"]  # each system has its own
+    return Setup(
+        request=chosen.search_request(ANY_QUESTION),
+        embedder=chosen.embedder,
+        chunker=chosen.chunker,
+        ranking=chosen.ranking(),
+        open_policy=partial(_policy, chosen),
+        open_web=lambda: open_web(chosen.web()),
+        open_collection=None if collection is None else partial(_opened, chosen, collection),
+        leak_guard=leak_guard,
+        price=price if prices.known else None,
+        currency=prices.currency,
+        at_once=at_once,
+        settings={
+            "collection": collection,
+            "model": {name: value for name, value in choice.items() if value is not None},
+            "web": list(chosen.web_providers),
+            "prices": asdict(prices) if prices.known else None,
+        },
+    )
+
+
+@asynccontextmanager
+async def _policy(chosen: Settings, spec: str) -> AsyncIterator[tuple[PolicyFactory, Profile]]:
+    from thresher.api.policies import open_policy
+
+    choice = replace(chosen.policy_choice(), spec=spec)
+    async with open_policy(choice, chosen.model_api_key) as factory:
+        yield factory, choice.engine_profile(factory)
 
 
 @contextmanager
@@ -99,27 +223,6 @@ def _opened(chosen: Settings, name: str) -> Iterator[Collection]:
 
     with Opener(chosen.chroma_spec(serving=False)).open(require_collection(name)) as collection:
         yield collection
-
-
-def _ways(chosen: Settings, compare: str | None, strategy: str | None) -> dict[str, SearchRequest]:
-    """How to search, by what the table calls it: as the settings say, or with each of the strategies compared.
-
-    Raises:
-        UsageError: there is no such strategy, or one is named by flag too.
-    """
-    from thresher.api.errors import UsageError
-    from thresher.engine.requests import Strategy
-    from thresher.train.evaluation.evaluate import ANY_QUESTION
-
-    if compare is None:
-        return {f"{chosen.policy} ({chosen.effort})": chosen.search_request(ANY_QUESTION)}
-    if strategy is not None:
-        raise UsageError("--compare names the strategies itself: leave --strategy out")
-    known = [str(strategy) for strategy in Strategy]
-    names = known if compare == "all" else [name.strip() for name in compare.split(",")]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"--compare: there is no strategy {unknown[0]!r}; choose from {', '.join(known)}, or all")
-    return {name: chosen.search_request(ANY_QUESTION, strategy=Strategy(name)) for name in names}
 
 
 def _leak_guard(wanted: bool, blocked_hosts: Path | None) -> LeakGuard | None:
@@ -133,115 +236,53 @@ def _leak_guard(wanted: bool, blocked_hosts: Path | None) -> LeakGuard | None:
     return LeakGuard(() if blocked_hosts is None else read_patterns(blocked_hosts))
 
 
-def _print(console: Console, comparison: Comparison) -> None:
-    report = comparison.reports[0]
-    gold = len(report.with_gold)
-    without = len(report.queries) - gold
-    title = report.dataset if report.split is None else f"{report.dataset} ({report.split})"
-    policy = f"; policy {report.policy} ({report.effort})" if len(comparison.ways) > 1 else ""
-    console.print(
-        f"{title}: {plural(len(report.queries), 'question')}, {gold:,} with gold; "
-        f"{plural(report.documents, 'document')}, {plural(report.chunks, 'chunk')}, "
-        f"embedder {report.embedder}; at most {report.max_results} results{policy}",
-        style="bold",
-    )
-    leaks = {"one search": report.single_leaks, **{name: way.agent_leaks for name, way in comparison.ways.items()}}
-    systems = {"one search": report.single, **{name: report.agent for name, report in comparison.ways.items()}}
-    for name in list(systems):
-        if (counts := leaks[name]) is not None and counts.leaky_pages:
-            systems[f"{name}, without leaks"] = counts.without
-    listing = table("", *systems, right=tuple(systems))
-    parallel = any(way.swarm or way.rollouts > 1 for way in comparison.reports)
-    for label, name, form in _ROWS:
-        values = [getattr(system, name) for system in systems.values()]
-        if (name in _IF_PARALLEL and not parallel) or (name in _IF_ANY and not any(values)):
-            continue
-        listing.add_row(label, *map(form, values))
-    if without:
-        said = [f"{system.abstained_without_gold} of {without}" for system in systems.values()]
-        listing.add_row("said insufficient, no gold", *said)
-    if gold:
-        said = [f"{system.abstained_with_gold} of {gold}" for system in systems.values()]
-        listing.add_row("said insufficient, gold", *said)
-    listing.add_row("failed", *[str(system.failed) for system in systems.values()])
-    console.print(listing)
-    for name, way in comparison.ways.items():
-        who = report.policy if len(comparison.ways) == 1 else name
-        _print_difference(console, f"{who} minus one search", way.difference)
-    for name in list(comparison.ways)[1:]:
-        _print_difference(console, f"{name} minus {next(iter(comparison.ways))}", comparison.difference(name))
-    for name, way in comparison.ways.items():
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in way.agent.stop_reasons.items())
-        console.print(f"{'' if len(comparison.ways) == 1 else f'{name} '}ended by: {reasons}", style="dim")
-    for name, counts in leaks.items():
-        if counts is not None:
-            _print_leaks(console, name, counts)
-    console.print(f"{report.seconds:.0f} s, index {report.prepare_seconds:.0f} s", style="dim")
-    for way in comparison.reports:
-        for query_id, system, error in way.failures:
-            warn(f"{query_id} failed ({system}): {error}")
+def _read(file: Path) -> dict[str, Any]:
+    """An evaluation from before.
+
+    Raises:
+        UsageError: the file is none.
+    """
+    import json
+
+    from thresher.api.errors import UsageError
+    from thresher.train.evaluation.evaluation import OBJECT, SCHEMA
+
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--from: cannot read {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(f"--from: {file} is not JSON: {error}") from error
+    if not isinstance(data, dict) or data.get("object") != OBJECT:
+        raise UsageError(f"--from: {file} is no evaluation; `thresher eval DIR --report FOLDER` writes evaluation.json")
+    if data.get("schema") != SCHEMA:
+        raise UsageError(f"--from: {file} has schema {data.get('schema')!r}, this release reads {SCHEMA}: run it again")
+    return data
 
 
-def _print_leaks(console: Console, name: str, leaks: LeakCounts) -> None:
-    if not leaks.web_pages:
-        console.print(f"leak guard, {name}: no web pages were shown")
-        return
-    reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in leaks.reasons.items())
-    console.print(
-        f"leak guard, {name}: {leaks.leaky_pages:,} of {plural(leaks.web_pages, 'web page')} leak, "
-        f"on {plural(leaks.questions, 'question')}{f' ({reasons})' if reasons else ''}"
-    )
+def _write_report(data: Mapping[str, Any], folder: Path) -> None:
+    """Write the data and what is made of it."""
+    import json
+
+    from thresher.train.evaluation.reporting.markdown import markdown
+    from thresher.train.evaluation.reporting.page import page
+    from thresher.train.evaluation.reporting.plots import draw
+    from thresher.train.monitoring.plots import PlotError
+
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / "evaluation.json", json.dumps(data, ensure_ascii=True, indent=1) + "\n")
+    drawn: list[Path] = []
+    try:
+        drawn = draw(data, folder / "plots")
+    except PlotError as error:
+        warn(f"the report has no pictures: {error}")
+    _replace(folder / "report.md", markdown(data))
+    _replace(folder / "report.html", page(data, drawn))
+    note(f"report: {folder / 'report.md'}, {folder / 'report.html'}")
 
 
-def _print_difference(console: Console, what: str, difference: Interval | None) -> None:
-    if difference is not None:
-        console.print(
-            f"recall@10, {what}: {100 * difference.mean:+.1f} points "
-            f"(95 % interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, paired bootstrap)"
-        )
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.2f}"
-
-
-def _count(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f} s"
-
-
-_ROWS = (
-    ("recall@5", "recall_5", _percent),
-    ("recall@10", "recall_10", _percent),
-    ("all gold@10", "all_gold_10", _percent),
-    ("precision", "precision", _percent),
-    ("answer found", "answer_found", _percent),
-    ("answer right", "answer_right", _percent),
-    ("trajectory recall", "trajectory_recall", _percent),
-    ("prune accuracy", "prune_accuracy", _percent),
-    ("passages pruned", "pruned", _count),
-    ("turns", "turns", _number),
-    ("searches", "searches", _number),
-    ("peak context tokens", "peak_context_tokens", _count),
-    ("prompt tokens, all turns", "prompt_tokens", _count),
-    ("tokens written", "completion_tokens", _count),
-    ("tokens prefilled again", "reprefill_tokens", _count),
-    ("recoveries", "recoveries", _count),
-    ("sub-agents", "subagents", _number),
-    ("sub-agents of use", "useful_subagents", _number),
-    ("critical steps", "critical_steps", _number),
-    ("turns a critical step", "speedup", _number),
-    ("seconds a query, median", "seconds_median", _seconds),
-    ("seconds a query, p95", "seconds_p95", _seconds),
-)
-_IF_ANY = frozenset({"answer_right", "recoveries"})
-"""Rows that are left out where no system has anything to show."""
-_IF_PARALLEL = frozenset({"subagents", "useful_subagents", "critical_steps", "speedup"})
-"""Rows for swarms and rollouts."""
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole, or leave the old one."""
+    made = path.with_name(f"{path.name}.new")
+    made.write_text(text, encoding="utf-8")
+    made.replace(path)

@@ -10,10 +10,9 @@ from thresher.api.cli.common import JsonOption
 from thresher.api.cli.console import emit, note, one_line, out, plural, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
-    from thresher.api.service.keys import Key, Keys
+    from thresher.api.service.keys import Key
     from thresher.api.service.principal import Scope
 
 keys = typer.Typer(
@@ -52,7 +51,7 @@ def create(
     collections, `admin` everything, the metrics of all tenants too.
     """
     from thresher.api.errors import UsageError
-    from thresher.api.service.keys import DAY_S
+    from thresher.api.service.keys import DAY_S, open_keys
     from thresher.corpus.errors import CorpusError
     from thresher.corpus.paths import check_tenant
 
@@ -62,7 +61,7 @@ def create(
         check_tenant(tenant)
     except CorpusError as error:
         raise UsageError(f"--tenant: {error}") from error
-    with _keys() as opened:
+    with open_keys() as opened:
         key, token = opened.create(
             name=name, tenant=tenant, scopes=scopes, lifetime_s=lifetime_s, requests_per_minute=rate
         )
@@ -83,7 +82,9 @@ def list_keys(
     json: JsonOption = False,
 ) -> None:
     """List keys, without their secrets."""
-    with _keys() as opened:
+    from thresher.api.service.keys import open_keys
+
+    with open_keys() as opened:
         documents = [_document(key) for key in opened.listed(tenant=tenant)]
     if json:
         emit({"object": "list", "data": documents, "has_more": False, "next": None})
@@ -109,9 +110,9 @@ def revoke(
     Servers refuse it from their next request on. Searches that came with it and were collected are erased.
     """
     from thresher.api.service.collecting.erasing import erase
-    from thresher.api.service.keys import key_id_of
+    from thresher.api.service.keys import key_id_of, open_keys
 
-    with _keys() as opened:
+    with open_keys() as opened:
         revoked = opened.revoke(key_id_of(key))
     erased = erase(key_id=revoked.id)
     if json:
@@ -120,27 +121,6 @@ def revoke(
     out().print(f"{revoked.id}{f' ({one_line(revoked.name, 60)})' if revoked.name else ''} is revoked")
     if erased.searches:
         note(f"{plural(erased.searches, 'collected search', 'collected searches')} that came with it were erased")
-
-
-def _keys() -> AbstractContextManager[Keys]:
-    from contextlib import contextmanager
-
-    from thresher.api.service.database import Database, server_database
-    from thresher.api.service.keys import Keys
-
-    @contextmanager
-    def opened() -> Iterator[Keys]:
-        database = Database(server_database())
-        try:
-            made = Keys(database)
-            try:
-                yield made
-            finally:
-                made.close()
-        finally:
-            database.close()
-
-    return opened()
 
 
 def _scopes(names: Sequence[str]) -> list[Scope]:

@@ -158,14 +158,19 @@ def restore(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder that `thresher snapshot` made.")],
     collection: CollectionOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the collection if there is one.")] = False,
+    embedder: EmbedderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a collection what it was in a snapshot."""
+    """Make a collection what it was in a snapshot.
+
+    A snapshot whose embedder is an endpoint (openai:MODEL@URL) is refused unless `--embedder`, or the setting, names
+    the same: questions will be sent there.
+    """
     from thresher.api.cli.perform import perform
     from thresher.api.operations.moving import RESTORE, RestoreRequest
 
-    chosen = settings(ctx, collection=collection)
-    request = RestoreRequest(snapshot=_existing(folder), replace=replace)
+    chosen = settings(ctx, collection=collection, embedder=embedder)
+    request = RestoreRequest(snapshot=_existing(folder), replace=replace, endpoints=(chosen.embedder,))
     report = perform(RESTORE, request, chosen.collection, opener=opener(chosen))
     if json:
         emit(report)

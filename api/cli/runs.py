@@ -107,8 +107,8 @@ def runs(
 def _view(looking: Looking, width: int) -> RenderableType:
     import time
 
+    from thresher.api.cli.runs_text import decisions_line, run_view, runs_view
     from thresher.api.runs.looking import decisions_of
-    from thresher.api.runs.text import decisions_line, run_view, runs_view
 
     found = looking.runs()
     decisions, problems = looking.decisions()
@@ -209,9 +209,9 @@ def _serve(looking: Looking, port: int, *, refresh: int | None, show: bool) -> N
 
 
 def _rollouts(looking: Looking, step: int | None, top: int, *, json: bool) -> None:
+    from thresher.api.cli.runs_text import rollouts_view
     from thresher.api.runs.document import rollouts_document
     from thresher.api.runs.looking import ranked
-    from thresher.api.runs.text import rollouts_view
 
     [run] = looking.runs()
     found, problems = ranked(run, step, top)

@@ -163,6 +163,7 @@ def _request(
         reranker=None if chosen.reranker is None else absolute_spec(chosen.reranker),
         rerank_depth=chosen.rerank_depth,
         web=absolute_web(chosen.web()),
+        tools=chosen.tools,
         save=chosen.save_traces,
         trace=trace,
     )

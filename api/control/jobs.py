@@ -14,7 +14,7 @@ from thresher.api.operations.base import Operation, Reporter
 from thresher.api.operations.carrying_out import carry_out
 
 if TYPE_CHECKING:
-    from thresher.api.http.registry import Registry
+    from thresher.api.service.registry import Registry
 
 logger = logging.getLogger("thresher.api")
 

@@ -27,7 +27,7 @@ from thresher.corpus.errors import CorpusError
 from thresher.corpus.paths import collection_path
 
 if TYPE_CHECKING:
-    from thresher.api.http.registry import Registry
+    from thresher.api.service.registry import Registry
 
 logger = logging.getLogger("thresher.api")
 

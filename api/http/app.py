@@ -17,13 +17,12 @@ from thresher.api.http.doors.errors import Dialects
 from thresher.api.http.doors.routers import ROUTERS as DOORS
 from thresher.api.http.errors import install_error_handlers
 from thresher.api.http.guard import Guard
+from thresher.api.http.mounting import mount
 from thresher.api.http.openapi import install_openapi, operation_id
 from thresher.api.http.parts import Parts
-from thresher.api.http.registry import Registry
 from thresher.api.http.routes import collections, documents, feedback, files, health, jobs, retrieve, search, ui
 from thresher.api.http.routes import searches as kept_searches
 from thresher.api.http.telemetry import Telemetry
-from thresher.api.mcp.mounting import mount
 from thresher.api.opening import Opener
 from thresher.api.policies import close_policy
 from thresher.api.service.audit import AuditLog, audit_file
@@ -31,17 +30,20 @@ from thresher.api.service.collecting.collecting import Collecting
 from thresher.api.service.content.collections import Collections
 from thresher.api.service.content.documents import Documents
 from thresher.api.service.database import Database, server_database
+from thresher.api.service.instance import Instance
 from thresher.api.service.jobs.jobs import Jobs
 from thresher.api.service.keys import Keys, any_live_key
 from thresher.api.service.monitoring.metrics import Metrics, jobs_counted
 from thresher.api.service.monitoring.observed import Watch
 from thresher.api.service.monitoring.readiness import Readiness
 from thresher.api.service.monitoring.tracing import load_tracing
+from thresher.api.service.registry import Registry
 from thresher.api.service.releases.serving import Releases
 from thresher.api.service.searching.searches import Searches
 from thresher.api.service.stopping import Stopping
 from thresher.corpus.paths import home
 from thresher.engine.search import PolicyFactory
+from thresher.engine.tools import corpus_tools, with_added
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
@@ -97,6 +99,7 @@ def create_app(
         watch=Watch(metrics, tracing),
         web=(web := settings.web().make()),
         keep_pages=settings.web_keep,
+        tools=with_added(corpus_tools, settings.tools),
     )
     metrics.gauge("thresher_collections_open", "Open collections.", (), lambda: {(): len(registry.opened())})
     control = ControlSocket(registry)
@@ -112,9 +115,10 @@ def create_app(
     audit = None if settings.audit is False else AuditLog(audit_file(), max_bytes=settings.audit_max_bytes)
     releases = Releases(home() / "releases", choice, model_key=settings.model_api_key)
     collecting = Collecting(settings, database, factory=factory, registry=metrics.registry)
-    searches = Searches(settings, registry, database, releases=releases, collecting=collecting)
+    instance = Instance()
+    searches = Searches(settings, registry, database, instance=instance, releases=releases, collecting=collecting)
     stopping.add(searches.close)
-    background = Jobs(database, registry, limit=settings.max_jobs, ocr=settings.ocr)
+    background = Jobs(database, registry, instance=instance, limit=settings.max_jobs, ocr=settings.ocr)
     stopping.add(lambda grace_s: asyncio.to_thread(background.close, grace_s))
     metrics.gauge("thresher_jobs", "Jobs that are remembered.", ("kind", "status"), jobs_counted(database))
     metrics.gauge("thresher_searches_queued", "Searches that wait for a place.", (), lambda: {(): searches.waiting})
@@ -128,6 +132,7 @@ def create_app(
             yield
         await searches.close(0)  # their grace is over, see `Stopping.wind_down`
         await asyncio.to_thread(background.close)
+        instance.close()  # what they have left belongs to nobody from now on
         await close_policy(factory)
         await releases.close()
         if web is not None:

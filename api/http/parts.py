@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thresher.api.config import Settings
-from thresher.api.http.registry import Registry
 from thresher.api.service.content.collections import Collections
 from thresher.api.service.content.documents import Documents
 from thresher.api.service.database import Database
 from thresher.api.service.jobs.jobs import Jobs
 from thresher.api.service.monitoring.metrics import Metrics
 from thresher.api.service.monitoring.readiness import Readiness
+from thresher.api.service.registry import Registry
 from thresher.api.service.searching.searches import Searches
 from thresher.api.service.stopping import Stopping
 

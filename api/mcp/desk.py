@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thresher.api.config import Settings
-    from thresher.api.http.registry import Registry
     from thresher.api.mcp.shapes import Structured
+    from thresher.api.service.registry import Registry
     from thresher.api.service.searching.searches import Searches
 
 

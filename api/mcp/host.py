@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 from thresher.api.control.server import ControlSocket
-from thresher.api.http.registry import Registry
 from thresher.api.mcp.calling import LONGEST_LINE
 from thresher.api.mcp.desk import Asker, Desk
 from thresher.api.mcp.local import LocalDoor, serve_streams
@@ -16,6 +15,7 @@ from thresher.api.mcp.server import make_server
 from thresher.api.opening import Opener
 from thresher.api.policies import close_policy
 from thresher.api.service.database import Database, server_database
+from thresher.api.service.registry import Registry
 from thresher.api.service.searching.searches import Searches
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from thresher.api.service.principal import LOCAL
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
 
-    from thresher.api.http.registry import Registry
+    from thresher.api.service.registry import Registry
 
 logger = logging.getLogger("thresher.api")
 

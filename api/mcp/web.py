@@ -14,8 +14,8 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from thresher.api.errors import ApiError
 from thresher.api.service.principal import Principal, Scope
+from thresher.api.service.stopping import stopping_error
 
 if TYPE_CHECKING:
     from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
@@ -70,7 +70,7 @@ class WebDoor:
         assert isinstance(principal, Principal)
         principal.require(Scope.SEARCH)
         if self._sessions is None:
-            raise ApiError(503, "stopping", "the server is stopping; try again when it runs", type="api_error")
+            raise stopping_error()
         unfinished = False
 
         async def sent(message: Message) -> None:

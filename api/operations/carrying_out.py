@@ -10,7 +10,7 @@ from thresher.api.operations.base import Cancelled, Document, Operation, Reporte
 from thresher.api.operations.served import ServedTarget
 
 if TYPE_CHECKING:
-    from thresher.api.http.registry import Registry
+    from thresher.api.service.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,14 +37,15 @@ class ReadingRequest(WriteRequest):
     ocr: bool = False
     ray: str | None = None
 
-    @contextmanager
-    def parser(self) -> Iterator[ParserProcess | None]:
-        """The process that parses, where it is not the usual one."""
-        if not self.ocr:
-            yield None
-            return
-        with closing(ParserProcess(ocr=True)) as parser:
-            yield parser
+
+@contextmanager
+def parsing(*, ocr: bool) -> Iterator[ParserProcess | None]:
+    """The process that parses, where it is not the usual one."""
+    if not ocr:
+        yield None
+        return
+    with closing(ParserProcess(ocr=True)) as parser:
+        yield parser
 
 
 class IngestRequest(ReadingRequest):
@@ -67,13 +68,13 @@ class RemoveRequest(Request):
 
 
 def _ingest(target: Target, request: IngestRequest, reporter: Reporter) -> Document:
-    with request.parser() as parser, target.open_or_create(request.making()) as opened:
+    with parsing(ocr=request.ocr) as parser, target.open_or_create(request.making()) as opened:
         report = ingest(opened, request.origins, on_progress=reporter.on_ingest, parser=parser, ray=request.ray)
     return _ingestion(report, target.name)
 
 
 def _sync(target: Target, request: SyncRequest, reporter: Reporter) -> Document:
-    with request.parser() as parser, target.open_or_create(request.making()) as opened:
+    with parsing(ocr=request.ocr) as parser, target.open_or_create(request.making()) as opened:
         report = sync(
             opened,
             request.origin,

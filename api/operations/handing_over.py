@@ -6,12 +6,11 @@ Commands do not need these; no request of a client names a path or an address.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from thresher.api.operations.base import Document, Operation, Reporter, Request, Target, Text
+from thresher.api.operations.content import parsing
 from thresher.corpus.collection import Collection
 from thresher.corpus.documents import Source, Status
 from thresher.corpus.errors import CorpusError
@@ -21,7 +20,6 @@ from thresher.corpus.ingestion.report import IngestReport
 from thresher.corpus.ingestion.sync import sync
 from thresher.corpus.ingestion.uploads import ingest_uploads
 from thresher.corpus.ingestion.walk import RootError
-from thresher.corpus.loaders import ParserProcess
 
 logger = logging.getLogger("thresher.api")
 
@@ -58,13 +56,13 @@ class ResyncRequest(Request):
 
 
 def _upload(target: Target, request: UploadRequest, reporter: Reporter) -> Document:
-    with _parser(ocr=request.ocr) as parser, target.open() as opened:
+    with parsing(ocr=request.ocr) as parser, target.open() as opened:
         report = ingest_uploads(opened, Path(request.folder), on_progress=reporter.on_ingest, parser=parser)
     return _document(target.name, [report])
 
 
 def _resync(target: Target, request: ResyncRequest, reporter: Reporter) -> Document:
-    with _parser(ocr=request.ocr) as parser, target.open() as opened:
+    with parsing(ocr=request.ocr) as parser, target.open() as opened:
         origins = origins_to_sync(opened, request.source_id)
         reports: list[IngestReport] = []
         failure: RootError | None = None
@@ -109,15 +107,6 @@ def _covers(origin: str, source: Source) -> bool:
         return parse_origin(origin).covers(location(source), source)
     except RootError:
         return False
-
-
-@contextmanager
-def _parser(*, ocr: bool) -> Iterator[ParserProcess | None]:
-    if not ocr:
-        yield None
-        return
-    with closing(ParserProcess(ocr=True)) as parser:
-        yield parser
 
 
 def _document(name: str, reports: list[IngestReport]) -> Document:

@@ -31,10 +31,14 @@ class SnapshotRequest(Request):
 
 
 class RestoreRequest(Request):
-    """Make the collection what a snapshot was. `replace`: even if there is one of that name."""
+    """Make the collection what a snapshot was.
+
+    `replace`: even if there is one of that name; `endpoints`: embedders over HTTP that the snapshot may name.
+    """
 
     snapshot: Text
     replace: bool = False
+    endpoints: tuple[Text, ...] = ()
 
 
 def _export(target: Target, request: ExportRequest, reporter: Reporter) -> Document:
@@ -61,7 +65,7 @@ def _restore(target: Target, request: RestoreRequest, reporter: Reporter) -> Doc
     from thresher.corpus.lifecycle.snapshots import restore_snapshot
 
     with target.closed() as path:
-        report = restore_snapshot(Path(request.snapshot), path, replace=request.replace)
+        report = restore_snapshot(Path(request.snapshot), path, replace=request.replace, endpoints=request.endpoints)
     return {"object": "restore", "collection": target.name, "snapshot": request.snapshot, **asdict(report)}
 
 

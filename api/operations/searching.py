@@ -15,6 +15,7 @@ from thresher.api.web import WebChoice, open_web
 from thresher.corpus.retrieval.ranking import MAX_DEPTH, PLAIN, RRF, Ranking
 from thresher.engine.requests import SearchRequest
 from thresher.engine.search import SearchEngine
+from thresher.engine.tools import corpus_tools, with_added
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -37,19 +38,21 @@ class SearchOperationRequest(Request):
     reranker: str | None = None
     rerank_depth: int = MAX_DEPTH
     web: WebChoice = WebChoice()
+    tools: tuple[str, ...] = ()
     save: bool = True
     trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Searching:
-    """What a search needs beside its request. `key`: what the model's server wants."""
+    """What a search needs beside its request. `key`: what the model's server wants; `tools`: what plugins add."""
 
     collection: Collection
     policy: PolicyChoice
     key: SecretStr | None = None
     ranking: Ranking = PLAIN
     web: WebChoice = field(default_factory=WebChoice)
+    tools: tuple[str, ...] = ()
 
 
 def run_search(searching: Searching, request: SearchRequest, reporter: Reporter, *, save: bool) -> SearchResult:
@@ -69,6 +72,7 @@ def run_search(searching: Searching, request: SearchRequest, reporter: Reporter,
                 policy,
                 profile=profile,
                 ranking=searching.ranking,
+                tools=with_added(corpus_tools, searching.tools),
                 web=web,
                 keep_pages=searching.web.keep,
             )
@@ -85,7 +89,7 @@ def run_search(searching: Searching, request: SearchRequest, reporter: Reporter,
 def _search(target: Target, request: SearchOperationRequest, reporter: Reporter) -> Document:
     ranking = shared_ranking(request.fusion, request.near_duplicates, request.reranker, request.rerank_depth)
     with target.open() as opened:
-        searching = Searching(opened, request.policy, target.model_key, ranking, request.web)
+        searching = Searching(opened, request.policy, target.model_key, ranking, request.web, request.tools)
         result = run_search(searching, request.search, reporter, save=request.save)
     return search_response(result, include_trace=request.trace).model_dump(mode="json")
 

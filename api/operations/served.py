@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from thresher.api.http.registry import Registry
     from thresher.api.opening import Making
+    from thresher.api.service.registry import Registry
     from thresher.corpus.collection import Collection
 
 

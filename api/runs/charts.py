@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thresher.api.runs.words import label, number, stretches
-from thresher.api.tracing.markup import Html, join, tag
+from thresher.train.markup import Html, join, tag
 
 if TYPE_CHECKING:
     from thresher.train.monitoring.alarms import Alarm

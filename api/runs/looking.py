@@ -95,9 +95,7 @@ def ranked(run: Run, step: int | None, count: int) -> tuple[Ranked, list[str]]:
     Raises:
         UsageError: the run has no rollouts, or none of that step.
     """
-    if run.rollouts is None:
-        raise UsageError(f"{run.path} has no rollouts.jsonl: train with --set log.rollouts=true to have them")
-    lines, problems = rollout_lines(run.rollouts, run.path / LOG_NAME)
+    lines, problems = rollout_lines(_rollouts(run), run.path / LOG_NAME)
     known = sorted({line.step for line in lines if line.step is not None})
     if step is not None and step not in known:
         raise UsageError(f"there are no rollouts of step {step:,}; there are some of {_spans(known) or 'no step'}")
@@ -113,9 +111,7 @@ def recorded(run: Run, line: int) -> RecordedRollout:
         UsageError: the run has no rollouts, or that one has no turns.
         RecordingError: there is no such line, or it is no rollout.
     """
-    if run.rollouts is None:
-        raise UsageError(f"{run.path} has no rollouts.jsonl: train with --set log.rollouts=true to have them")
-    found = read_rollout(run.rollouts, line)
+    found = read_rollout(_rollouts(run), line)
     if found.trajectory is None:
         raise UsageError(f"rollout {line} has no turns: {found.fault or 'it was lost'}")
     return found
@@ -133,6 +129,12 @@ def rollout_page(run: Run, line: int, prices: Prices | None = None) -> str:
     trajectory = recorded(run, line).trajectory
     assert trajectory is not None
     return trace_page(read_trace(trajectory), prices)
+
+
+def _rollouts(run: Run) -> Path:
+    if run.rollouts is None:
+        raise UsageError(f"{run.path} has no rollouts.jsonl: train with --set log.rollouts=true to have them")
+    return run.rollouts
 
 
 def _for_page(run: Run, link: Callable[[int], str] | None) -> Ranked | None:

@@ -13,7 +13,7 @@ from thresher.api.runs import words
 from thresher.api.runs.charts import COLOURS, Line, chart, shares, timeline
 from thresher.api.runs.style import SCRIPT, STYLE
 from thresher.api.runs.words import NONE, number, share, sparkline
-from thresher.api.tracing.markup import Html, join, raw, tag
+from thresher.train.markup import Html, join, raw, tag
 
 if TYPE_CHECKING:
     from thresher.train.monitoring import best_worst

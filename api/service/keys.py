@@ -10,9 +10,9 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,14 +184,8 @@ class Keys:
             )
             row = connection.execute(f"SELECT {_FIELDS} FROM keys WHERE id = ?", (key_id,)).fetchone()
         if row is None:
-            message = f"there is no key {key_id!r}: `thresher keys list` shows their ids"
-            raise ApiError(404, "key_not_found", message, type="not_found_error")
+            raise key_not_found(key_id)
         return _key(row)
-
-    def any_live(self) -> bool:
-        """Whether there is a key that lets anybody in."""
-        with self._lock:
-            return _any_live(self._reading, self._clock())
 
     def find(self, token: str) -> Key | None:
         """The live key that `token` is. It is looked up each time, so that a revoked one ends at once.
@@ -238,10 +232,27 @@ class Keys:
             logger.warning("when key %s was last used could not be written: %s", key_id, error)
 
 
+@contextmanager
+def open_keys() -> Iterator[Keys]:
+    """The keys of this THRESHER_HOME, for a command.
+
+    Raises:
+        ConfigError: the database cannot be used.
+    """
+    with closing(Database(server_database())) as database, closing(Keys(database)) as keys:
+        yield keys
+
+
 def key_id_of(text: str) -> str:
     """The id in what someone names a key by: its id, or the whole key, which then is not to be shown."""
     text = text.strip()
     return text.split("_")[1] if text.startswith("th_") else text
+
+
+def key_not_found(key_id: str) -> ApiError:
+    """That there is no such key."""
+    message = f"there is no key {key_id!r}: `thresher keys list` shows their ids"
+    return ApiError(404, "key_not_found", message, type="not_found_error")
 
 
 def principal_of(key: Key, default_rate: int | None) -> Principal:
@@ -261,16 +272,12 @@ def any_live_key() -> bool:
         return False
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return _any_live(connection, time.time())
+            query = "SELECT 1 FROM keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1"
+            return connection.execute(query, (time.time(),)).fetchone() is not None
     except sqlite3.Error as error:
         if "no such table" in str(error):  # no key was ever made
             return False
         raise ConfigError(f"the keys in {path} cannot be read ({error}): see that this user may use it") from error
-
-
-def _any_live(connection: sqlite3.Connection, now: float) -> bool:
-    query = "SELECT 1 FROM keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1"
-    return connection.execute(query, (now,)).fetchone() is not None
 
 
 def _hash(token: str) -> bytes:

@@ -68,3 +68,6 @@ SERVER_KEY = "api_key"
 
 LOCAL = Principal()
 """Whoever reaches a server on loopback that has no key."""
+
+NOBODYS = frozenset({LOCAL.key_id, SERVER_KEY})
+"""Key ids that stand for nobody in particular: none at all, and the one of the settings, which many share."""

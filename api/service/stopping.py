@@ -46,12 +46,12 @@ class Stopping:
                 logger.error("stopping went wrong: %s", outcome, exc_info=outcome)
 
 
-def stopping_error(grace_s: float) -> ApiError:
+def stopping_error(retry_after_s: float | None = None) -> ApiError:
     """The answer to who would begin something new: 503, to come back when another server may have taken its place."""
     return ApiError(
         503,
         "stopping",
         "the server is stopping; try again when it runs",
         type="api_error",
-        retry_after_s=max(1, math.ceil(grace_s)),
+        retry_after_s=None if retry_after_s is None else max(1, math.ceil(retry_after_s)),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from thresher.api.tracing.accounting import GROUPS
-from thresher.api.tracing.markup import Html, join, tag
 from thresher.api.tracing.view import TraceView, TurnView
+from thresher.train.markup import Html, join, tag
 
 WIDTH, HEIGHT = 760, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 78, 14, 26

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from thresher.api.tracing.accounting import GROUPS
 from thresher.api.tracing.chart import chart, legend, mini
 from thresher.api.tracing.cost import Cost, Prices, money_text
-from thresher.api.tracing.markup import Html, join, raw, tag, text
 from thresher.api.tracing.passages import fates, passage_card, sides
 from thresher.api.tracing.style import SCRIPT, STYLE
 from thresher.api.tracing.view import AnswerView, CallView, TraceView, TurnView
 from thresher.api.tracing.words import arguments_text, calls_text, cost_text, ending_text, outcome_text, receipt_text
+from thresher.train.markup import Html, join, raw, tag, text
 
 SNIPPET = 160
 

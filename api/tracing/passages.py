@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from thresher.api.tracing.markup import Html, tag, text, web_address
 from thresher.api.tracing.view import FATES, Passage, TraceView
+from thresher.train.markup import Html, tag, text, web_address
 
 _TITLES = {"returned": "Returned", "kept": "Kept in the context to the end", "pruned": "Pruned"}
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thresher.corpus.cores import usable_cores
 from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.embedders.vectors import encodable, unit_vectors
@@ -173,10 +174,3 @@ def _model_folder() -> Path:
     if not (folder / "model.safetensors").is_file():
         raise EmbedderError(f"{folder} holds no model.safetensors; reinstall {DISTRIBUTION}")
     return folder
-
-
-def usable_cores() -> int:
-    """Cores this process may run on (a container or taskset can allow fewer than the machine has)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What every embedder does to raw model output before it is trusted: check it, then make it unit length."""
+"""Unit vectors: made of raw model output, which is checked first, and told from what is none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from thresher.corpus.documents import Vectors
 from thresher.corpus.errors import EmbedderError
+
+_UNIT_TOLERANCE = 1e-2
 
 
 def unit_vectors(raw: npt.NDArray[Any], *, count: int, dimension: int, spec: str) -> Vectors:
@@ -28,6 +30,11 @@ def unit_vectors(raw: npt.NDArray[Any], *, count: int, dimension: int, spec: str
         raise EmbedderError(f"{spec} answered with NaN, infinite or all-zero vectors; none of this batch was kept")
     unit: Vectors = np.divide(vectors, norms, dtype=np.float32)
     return unit
+
+
+def are_unit_vectors(rows: Vectors) -> bool:
+    """Whether every row of (n, dimension) is finite and of unit length, up to what rounding and bf16 make of it."""
+    return bool(np.all(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT_TOLERANCE))
 
 
 def encodable(text: str) -> str:

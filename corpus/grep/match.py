@@ -17,7 +17,7 @@ from thresher.corpus.errors import CorpusError, InvalidQuery, SearchTimeout
 from thresher.corpus.filters import Filter, filter_sql
 from thresher.corpus.grep.literals import needed_trigrams
 from thresher.corpus.grep.order import ChunkOrder, Row, walk
-from thresher.corpus.grep.postings import Postings, listed, newest_chunk
+from thresher.corpus.grep.postings import Postings, greatest_chunk, listed
 from thresher.corpus.record.documents import chunk_count, load_chunks, matching_chunks
 from thresher.corpus.record.store import Store
 
@@ -188,7 +188,7 @@ def _attempts(
     if where is not None:
         passing = matching_chunks(connection, where, _FEW + 1)
         if len(passing) <= _FEW:
-            yield order.texts(connection, listed(passing, newest_chunk(connection)), None, matches)
+            yield order.texts(connection, listed(passing, greatest_chunk(connection)), None, matches)
             return
     needed = needed_trigrams(pattern, ignore_case=ignore_case)
     if needed is None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thresher.corpus.filters import Filter, filter_sql
-from thresher.corpus.grep.postings import Candidates, newest_chunk
+from thresher.corpus.grep.postings import Candidates, greatest_chunk
 from thresher.corpus.record.documents import id_list
 
 _FIRST_PAGE, _PAGE = 16, 128
@@ -71,7 +71,7 @@ class ChunkOrder:
         does not have only the wanted ones are put in order.
         """
         unranked = self.unranked(candidates)
-        if self._verified + unranked > max(newest_chunk(connection) // _BUILD_SHARE, _LEAST):
+        if self._verified + unranked > max(greatest_chunk(connection) // _BUILD_SHARE, _LEAST):
             with self._guard:
                 # While this waited, another thread may have built it.
                 if unranked := self.unranked(candidates):
@@ -129,7 +129,7 @@ class _Table:
 
 
 def _ranked(connection: sqlite3.Connection) -> _Table:
-    newest = newest_chunk(connection)
+    newest = greatest_chunk(connection)
     # SQLite keeps the order of a subquery under group_concat; one string is much faster than a row for each id.
     (listed,) = connection.execute(f"SELECT group_concat(id) FROM ({_EVERY})").fetchone()
     ids = _numbers(listed or "")

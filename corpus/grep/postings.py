@@ -47,7 +47,7 @@ class Postings:
 
     def evaluation(self, connection: sqlite3.Connection, needed: Trigrams) -> Evaluation:
         """A search for the chunks that satisfy a condition, good for as long as the read transaction."""
-        newest = newest_chunk(connection)
+        newest = greatest_chunk(connection)
         index = _Index(connection)
         grams = [gram for gram in dict.fromkeys(_grams(needed)) if not self.kept(gram)]
         return Evaluation(self, index, needed, newest, self._sizes_of(index, grams, newest))
@@ -59,7 +59,7 @@ class Postings:
 
     def commonest(self, connection: sqlite3.Connection) -> list[str]:
         """Trigrams that most texts hold, by a sample, the commonest first: as many as can be kept."""
-        newest = newest_chunk(connection)
+        newest = greatest_chunk(connection)
         ids = json.dumps([int(i) for i in np.linspace(1, newest, _SAMPLE)])
         rows = connection.execute(
             "SELECT text FROM chunks_text WHERE chunk_id IN (SELECT value FROM json_each(?))", (ids,)
@@ -70,7 +70,7 @@ class Postings:
 
     def read_ahead(self, connection: sqlite3.Connection, gram: str) -> None:
         """Have a trigram's list in memory."""
-        self.read(_Index(connection), gram, newest_chunk(connection))
+        self.read(_Index(connection), gram, greatest_chunk(connection))
 
     def read(self, index: _Index, gram: str, newest: int) -> Bitmap:
         """A trigram's list up to id `newest`."""
@@ -271,8 +271,8 @@ def _grams(needed: Trigrams) -> Iterator[str]:
         yield from _grams(part)
 
 
-def newest_chunk(connection: sqlite3.Connection) -> int:
-    """The greatest id of any chunk."""
+def greatest_chunk(connection: sqlite3.Connection) -> int:
+    """The greatest id of any chunk that lives, 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM chunks").fetchone()[0])
 
 

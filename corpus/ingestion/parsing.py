@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from thresher.corpus.chunker import Chunker
-from thresher.corpus.ingestion.preparing import Chunked
+from thresher.corpus.ingestion.preparing import Chunked, chunk_documents
 from thresher.corpus.loaders import ParserProcess, load_bytes, load_file
 from thresher.corpus.loaders.base import BadRecord
 from thresher.corpus.loaders.formats import ISOLATED, Format
@@ -125,5 +125,4 @@ def read_content(content: Content, parser: ParserProcess, chunker: Chunker) -> I
         items = load_bytes(
             content.data, content.name, source_id=content.source_id, uri=content.uri, kind=content.kind, parser=parser
         )
-    for item in items:
-        yield item if isinstance(item, BadRecord) else Chunked(item, tuple(chunker(item.text)))
+    yield from chunk_documents(items, chunker)

@@ -1,15 +1,18 @@
-"""From chunked documents to documents with vectors: the one place where passages are embedded to be stored."""
+"""From documents to passages, and to documents with vectors: the one place where passages are embedded to be stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from thresher.corpus.chunker import Chunker
 from thresher.corpus.documents import Document, PreparedDocument, Span, Vectors
 from thresher.corpus.embedders.base import EmbedderInfo, embedding_hash, embedding_input
+from thresher.corpus.embedders.vectors import are_unit_vectors
 from thresher.corpus.errors import EmbedderError
+from thresher.corpus.loaders.base import BadRecord
 from thresher.corpus.record.values import storable
 
 Embed = Callable[[Sequence[str]], Vectors]
@@ -18,8 +21,6 @@ Embed = Callable[[Sequence[str]], Vectors]
 KnownVectors = Callable[[Collection[str]], Mapping[str, Vectors]]
 """For each known hash of an embedding input, its vector of shape (dimension,); see `Collection.known_vectors`."""
 
-_UNIT_TOLERANCE = 1e-2
-
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
@@ -27,6 +28,12 @@ class Chunked:
 
     document: Document
     spans: tuple[Span, ...]
+
+
+def chunk_documents(items: Iterable[Document | BadRecord], chunker: Chunker) -> Iterator[Chunked | BadRecord]:
+    """What a loader gives, with the passages of each document; one after the other, as they are asked for."""
+    for item in items:
+        yield item if isinstance(item, BadRecord) else Chunked(item, tuple(chunker(item.text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ def prepare_documents(chunked: Sequence[Chunked], embed: Embed, info: EmbedderIn
 def _checked(rows: Vectors, count: int, info: EmbedderInfo) -> Vectors:
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     shape = (count, info.dimension)
-    if rows.shape != shape or not np.all(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT_TOLERANCE):
+    if rows.shape != shape or not are_unit_vectors(rows):
         raise EmbedderError(
             f"embedder {info.spec!r} returned vectors of shape {rows.shape}, expected unit vectors of {shape}"
         )

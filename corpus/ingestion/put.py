@@ -67,6 +67,7 @@ class PutReport:
     Attributes:
         written: ids of new and changed documents, in the order in which they came.
         unchanged: ids of those that the collection already had just so.
+        refused: those that were not put, and why.
         chunks: passages written.
         embedded, reused: of those, how many were computed and how many had a known vector.
     """

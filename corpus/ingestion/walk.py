@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from thresher.corpus.errors import CorpusError
 from thresher.corpus.loaders.base import Unsupported
 from thresher.corpus.loaders.formats import STREAMED, format_of
+from thresher.corpus.paths import DATABASE, MANIFEST
 
 # Read into memory whole. JSONL and mailboxes are streams and have no limit.
 LARGEST_FILE = 256 * 1024 * 1024
@@ -63,7 +65,7 @@ def resolve_root(path: Path) -> Path:
             with os.scandir(root) as entries:
                 next(entries, None)
         elif not os.access(root, os.R_OK):
-            raise PermissionError(13, "Permission denied", str(root))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RootError(f"cannot read {path}: {reason}. Nothing was changed; check the path and try again") from error
@@ -108,7 +110,7 @@ def walk(root: Path, *, without: Path | None = None, largest: int = LARGEST_FILE
 def _is_foreign(folder: Path) -> bool:
     """Whether the folder is a virtual environment, or a collection: what that holds came from other files."""
     return os.path.exists(folder / "pyvenv.cfg") or (
-        os.path.exists(folder / "corpus.db") and os.path.exists(folder / "manifest.json")
+        os.path.exists(folder / DATABASE) and os.path.exists(folder / MANIFEST)
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from thresher.corpus.chunker import Chunker
+from thresher.corpus.cores import usable_cores
 from thresher.corpus.documents import Vectors
 from thresher.corpus.embedders.base import Embedder
-from thresher.corpus.embedders.minilm import usable_cores
 from thresher.corpus.ingestion.parsing import LocalParsing, Parsing
 from thresher.corpus.loaders import ParserProcess
 

@@ -23,13 +23,14 @@ from thresher.corpus.record.oplog import (
     pending_since,
     save_progress,
 )
+from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.store import Store
 
 logger = logging.getLogger(__name__)
 
 NAME = "lexical"
 
-RECORDED_HOME = "lexical_home"
+LEXICAL_HOME = "lexical_home"
 """Row of the record's `meta` with the identity of the home, where that is not the collection's own directory."""
 
 _PAGE = 2_000
@@ -152,7 +153,7 @@ class ManagedLexical:
             return self._build(None)
         if rebuild:
             return self._build(None, "it was built by another analyzer")
-        recorded = self._store.meta(RECORDED_HOME) or IDENTITY
+        recorded = self._store.meta(LEXICAL_HOME) or IDENTITY
         if recorded != self._home.identity:
             left = "" if recorded == IDENTITY else ", where it stays until it is removed there"
             return self._build(None, f"it is to be at {self._home.identity}, and was at {recorded}{left}")
@@ -214,9 +215,10 @@ class ManagedLexical:
             progress = Progress(generation, seq, None)
             with self._store.write() as connection:
                 save_progress(connection, NAME, progress)
-                connection.execute("DELETE FROM meta WHERE name = ?", (RECORDED_HOME,))
-                if self._home.identity != IDENTITY:
-                    connection.execute("INSERT INTO meta VALUES (?, ?)", (RECORDED_HOME, self._home.identity))
+                if self._home.identity == IDENTITY:
+                    connection.execute("DELETE FROM meta WHERE name = ?", (LEXICAL_HOME,))
+                else:
+                    put_meta(connection, LEXICAL_HOME, self._home.identity)
         except BaseException:
             with suppress(Exception):
                 if index is not None:

@@ -34,7 +34,7 @@ from thresher.corpus.lifecycle.elsewhere import forget_elsewhere
 from thresher.corpus.lifecycle.exchange import REPLACED, RESTORED, discard
 from thresher.corpus.lifecycle.mirror import copy_sources, find_differences
 from thresher.corpus.lock import DirectoryLock
-from thresher.corpus.paths import NEXT, PREVIOUS, is_collection
+from thresher.corpus.paths import CHROMA, NEXT, PREVIOUS, TANTIVY, is_collection
 from thresher.corpus.record.change import Change
 from thresher.corpus.record.documents import chunk_count, keys_of
 from thresher.corpus.record.oplog import Progress, save_progress
@@ -85,12 +85,12 @@ def erase(
         with store.write() as connection:
             rebuild_trigrams(connection)
         lexical.rebuild()
-        unreachable = _renew_dense(path / "chroma", store, dense)
+        unreachable = _renew_dense(path / CHROMA, store, dense)
         with store.write() as connection:
             # Every index was just built from the live rows, so none has a removal left to follow.
             connection.execute("DELETE FROM tombstones")
         store.vacuum()
-        for root, generation in ((path / "tantivy", lexical.progress), (path / "chroma", dense.progress)):
+        for root, generation in ((path / TANTIVY, lexical.progress), (path / CHROMA, dense.progress)):
             _check_removed(root, generation.generation)
         if unreachable is not None:
             raise unreachable
@@ -137,7 +137,7 @@ def _erase_beside(side: Path, live: Store, chunker: str, backends: Backends) -> 
             copy_sources(live, store)
             store.vacuum()
         forget_elsewhere(side, backends)
-        for derived in ("tantivy", "chroma"):
+        for derived in (TANTIVY, CHROMA):
             if (side / derived).exists():
                 shutil.rmtree(side / derived)
     finally:

@@ -17,9 +17,19 @@ from pathlib import Path
 from typing import Literal
 
 from thresher.corpus.errors import CollectionDamaged
-from thresher.corpus.paths import DATABASE, JOURNAL, MANIFEST, NEXT, PREVIOUS, replace_file, sync_directory
+from thresher.corpus.paths import (
+    CHROMA,
+    DATABASE,
+    JOURNAL,
+    MANIFEST,
+    NEXT,
+    PREVIOUS,
+    TANTIVY,
+    replace_file,
+    sync_directory,
+)
 
-PIECES = (MANIFEST, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "tantivy", "chroma")
+PIECES = (MANIFEST, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", TANTIVY, CHROMA)
 """What a collection consists of. Anything else in its directory stays where it is."""
 
 RESTORED = "restored"

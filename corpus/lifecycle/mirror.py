@@ -18,13 +18,14 @@ from thresher.corpus.collection import Collection as OpenCollection
 from thresher.corpus.documents import Vectors
 from thresher.corpus.ingestion.preparing import Chunked, KnownVectors, prepare_documents
 from thresher.corpus.record.batch import Put
+from thresher.corpus.record.collection_id import collection_id
 from thresher.corpus.record.documents import document_count, known_vectors
+from thresher.corpus.record.oplog import newest_id
 from thresher.corpus.record.origins import add_origins, load_origins
 from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.sources import drop_sources, put_source_rows, source_rows
 from thresher.corpus.record.store import Store
-from thresher.corpus.record.stored import load_stored, newest_chunk
-from thresher.corpus.vectors.residence import collection_id
+from thresher.corpus.record.stored import load_stored
 
 MIRRORS = "mirrors"
 """Row of the target's `meta`: the record that it mirrors, and the newest chunk that it has seen of it."""
@@ -101,7 +102,7 @@ def find_differences(source: Store, target: Store, *, same_spans: bool) -> Diffe
                     del keys[wanted.document.id]
         changed = tuple(sorted(keys, key=keys.__getitem__))  # documents are listed in the order of their keys
         sources = source_rows(theirs) != source_rows(ours)
-        return Differences(changed, tuple(gone), sources, newest_chunk(theirs), document_count(theirs))
+        return Differences(changed, tuple(gone), sources, newest_id(theirs, "chunk"), document_count(theirs))
 
 
 def mirror(

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thresher.corpus.access import accessible
@@ -29,15 +29,15 @@ from thresher.corpus.errors import (
     UnknownChunker,
 )
 from thresher.corpus.layout import open_record
-from thresher.corpus.lifecycle.elsewhere import forget_elsewhere
+from thresher.corpus.lifecycle.elsewhere import forget_before_removal
 from thresher.corpus.lifecycle.exchange import REPLACED, discard, exchange, finish_exchange
 from thresher.corpus.lifecycle.mirror import Copied, OnProgress, faithful_to, find_differences, mirror, remember
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.manifest import Manifest
 from thresher.corpus.paths import NEXT, PREVIOUS, is_collection, require_collection
 from thresher.corpus.record.documents import chunk_count, document_count
+from thresher.corpus.record.oplog import newest_id
 from thresher.corpus.record.store import Store
-from thresher.corpus.record.stored import newest_chunk
 
 logger = logging.getLogger(__name__)
 
@@ -134,15 +134,7 @@ def reindex(
         _remember_each_other(store, path / NEXT)
         store.close()
         exchange(path, incoming=NEXT, outgoing=PREVIOUS)
-    return ReindexReport(
-        report.documents,
-        report.chunks,
-        report.copied,
-        report.embedded,
-        report.reused,
-        report.passes,
-        time.monotonic() - started,
-    )
+    return replace(report, seconds=time.monotonic() - started)
 
 
 def switch_to_next(
@@ -308,7 +300,7 @@ def _remember_each_other(store: Store, side: Path) -> tuple[Manifest, int, int]:
     with _beside(side) as (there, beside):
         with beside.read() as connection:
             documents, chunks = document_count(connection), chunk_count(connection)
-            newest = newest_chunk(connection)
+            newest = newest_id(connection, "chunk")
         remember(store, beside, newest)
     return there, documents, chunks
 
@@ -320,10 +312,7 @@ def _drop(path: Path, side: str, backends: Backends) -> bool:
         with accessible(path):
             finish_exchange(path)
             if is_collection(path / side):
-                try:
-                    forget_elsewhere(path / side, backends)
-                except (CollectionDamaged, CollectionMismatch) as error:
-                    logger.warning("%s is removed unread, so nothing that it has on a server is (%s)", side, error)
+                forget_before_removal(path / side, backends)
             discard(path, REPLACED)  # what a restoring that was killed may have left
             return discard(path, side)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -10,12 +9,9 @@ from pathlib import Path
 
 from thresher.corpus.access import accessible
 from thresher.corpus.backends import DEFAULT_BACKENDS, Backends
-from thresher.corpus.errors import CollectionDamaged, CollectionMismatch
-from thresher.corpus.lifecycle.elsewhere import forget_elsewhere
+from thresher.corpus.lifecycle.elsewhere import forget_before_removal
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.paths import NEXT, PREVIOUS, home, is_collection, require_collection, sync_directory
-
-logger = logging.getLogger(__name__)
 
 _PREFIX = ".removed-"
 """No collection can have such a name, so nobody lists or opens what has it."""
@@ -38,7 +34,7 @@ def remove_collection(path: Path, *, backends: Backends = DEFAULT_BACKENDS) -> N
         with accessible(path):
             for side in (path, path / NEXT, path / PREVIOUS):
                 if is_collection(side):
-                    _forget(side, backends)
+                    forget_before_removal(side, backends)
             path.rename(gone)
             sync_directory(path.parent)
     finally:
@@ -51,13 +47,6 @@ def clear_removed() -> None:
     for folder in _collection_folders():
         for left in folder.glob(f"{_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
-
-
-def _forget(side: Path, backends: Backends) -> None:
-    try:
-        forget_elsewhere(side, backends)
-    except (CollectionDamaged, CollectionMismatch) as error:
-        logger.warning("%s is removed unread, so nothing that it has on a server is (%s)", side, error)
 
 
 def _collection_folders() -> Iterator[Path]:

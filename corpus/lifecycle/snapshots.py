@@ -14,7 +14,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,19 +23,20 @@ from typing import Any
 from thresher.corpus.access import accessible, refusal
 from thresher.corpus.collection import Collection
 from thresher.corpus.embedders.lazy import LazyEmbedder
-from thresher.corpus.errors import CollectionExists, CollectionMismatch, CorpusError, TransferError
+from thresher.corpus.errors import CollectionExists, CollectionMismatch, CorpusError, EmbedderError, TransferError
 from thresher.corpus.layout import open_record
-from thresher.corpus.lexical.managed import RECORDED_HOME as LEXICAL_HOME
+from thresher.corpus.lexical.managed import LEXICAL_HOME
 from thresher.corpus.lifecycle.exchange import REPLACED, RESTORED, discard, exchange, finish_exchange
 from thresher.corpus.lifecycle.mirror import MIRRORS
 from thresher.corpus.lock import DirectoryLock
 from thresher.corpus.manifest import RECORDED_EMBEDDER, RECORDED_MANIFEST, read_manifest
 from thresher.corpus.paths import DATABASE, LOCK, MANIFEST, is_collection, replace_file, sync_directory
+from thresher.corpus.record.collection_id import COLLECTION_ID
 from thresher.corpus.record.documents import chunk_count, document_count
 from thresher.corpus.record.oplog import Progress, save_progress
 from thresher.corpus.record.schema import put_meta
 from thresher.corpus.record.store import Store
-from thresher.corpus.vectors.residence import COLLECTION_ID, DENSE_HOME
+from thresher.corpus.vectors.residence import DENSE_HOME
 
 FORMAT = "thresher-snapshot"
 VERSION = 1
@@ -149,15 +150,22 @@ def check_snapshot(snapshot: Path) -> dict[str, Any]:
     return contents
 
 
-def restore_snapshot(snapshot: Path, path: Path, *, replace: bool = False) -> RestoreReport:
+def restore_snapshot(
+    snapshot: Path, path: Path, *, replace: bool = False, endpoints: Container[str] | None = None
+) -> RestoreReport:
     """Make a collection at `path` out of a snapshot, named after its directory. No embedder is needed.
 
     The new collection is laid out beside and opened there first; only then does it take its place, in one step that a
     crash cannot leave half done. With `replace` the old one is kept until the new one has been opened in its place. An
     index beside the old one (`next/`, `previous/`) stays, and is brought up to date when it is switched to.
 
+    Args:
+        endpoints: embedders of the kind `openai:MODEL@URL` that a snapshot may name, for questions and the key of
+            embeddings are sent to whatever its manifest says; None: any, for a snapshot of one's own.
+
     Raises:
         TransferError, CollectionMismatch: as for `check_snapshot`; nothing was changed.
+        EmbedderError: the snapshot's embedder is an endpoint that is not among `endpoints`; nothing was changed.
         CollectionExists: there is a collection, or something else, and `replace` was not asked for.
         CollectionLocked: somebody has the collection open.
         StorageFull, CollectionUnavailable, CollectionDamaged: it cannot be laid out; what was there still is.
@@ -165,6 +173,12 @@ def restore_snapshot(snapshot: Path, path: Path, *, replace: bool = False) -> Re
     started = time.monotonic()
     snapshot, path = Path(snapshot), Path(path)
     contents = check_snapshot(snapshot)
+    embedder = read_manifest(snapshot).embedder.spec
+    if endpoints is not None and embedder.startswith("openai:") and embedder not in endpoints:
+        raise EmbedderError(
+            f"the snapshot's embedder is {embedder}: every question, and the key of embeddings, would be sent there. "
+            "If that is right, name it (`--embedder`, or the setting `embedder`); nothing was changed"
+        )
     created_path = not path.exists()
     with accessible(path):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)

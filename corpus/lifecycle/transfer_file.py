@@ -8,6 +8,7 @@ import gzip
 import json
 import math
 import os
+import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ import numpy as np
 
 from thresher.corpus.access import accessible
 from thresher.corpus.documents import Status
+from thresher.corpus.embedders.vectors import are_unit_vectors
 from thresher.corpus.errors import TransferError
 from thresher.corpus.loaders.base import content_hash
 from thresher.corpus.paths import sync_directory
@@ -27,7 +29,6 @@ FORMAT = "thresher-export"
 VERSION = 1
 
 _GZIP = b"\x1f\x8b"
-_UNIT_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ Writer = Callable[[dict[str, Any]], None]
 @contextmanager
 def writing(file: Path) -> Iterator[Writer]:
     """A function that writes one line; the file is there, synced, when the block ends, and not at all if it raises."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
+    # A name of its own: two exports to one file, in one process, must not write to, or clear away, each other's.
+    temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}.part")
     with accessible(file.parent):
         try:
             with temporary.open("xb") as raw:
@@ -257,7 +259,7 @@ def _check_vectors(file: Path, number: int, fields: dict[str, Any], dimension: i
             f"need {len(spans) * dimension * 4}",
         )
     rows = np.frombuffer(raw, dtype="<f4").astype(np.float32).reshape(len(spans), dimension)
-    if not np.all(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT_TOLERANCE):
+    if not are_unit_vectors(rows):
         raise _wrong(file, number, "the document's vectors are not finite and of unit length")
     fields["vectors"] = rows
 

@@ -2,8 +2,8 @@
 
 Read are text, markdown and reStructuredText, source code, HTML, PDF, Word (docx), PowerPoint (pptx), Excel (xlsx),
 OpenDocument, RTF, CSV and TSV, JSON and JSONL, mail (eml, mbox), Jupyter notebooks, XML, RSS and Atom, and ZIP archives
-of all these; pictures and scans with the `ocr` extra. What the bytes say wins over the name. All but plain text, code,
-tables and JSON is parsed in a child process with limits on time and memory.
+of all these; pictures and scans with the `ocr` extra; and what installed packages add. What the bytes say wins over the
+name. All but plain text, code, tables and JSON is parsed in a child process with limits on time and memory.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def package_kind(data: bytes) -> Format:
     """
     package = open_package(data, "file")
     names = set(package.namelist())
-    if "mimetype" in names and any(name == "content.xml" for name in names):
+    if {"mimetype", "content.xml"} <= names:
         return Format.ODF
     if "[Content_Types].xml" in names:
         for name in names:

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from thresher.corpus.documents import Document, Metadata
 from thresher.corpus.errors import LoaderError
@@ -113,9 +113,9 @@ def make_document(*, identifier: str, uri: str, title: str, text: str, metadata:
     return Document(identifier, uri, title, text, metadata, digest)
 
 
-def file_uri(path: Path, fragment: str = "") -> str:
-    """`file:///…`, also for names that are not valid UTF-8."""
-    return path.as_uri() + (f"#{quote(fragment, safe='', errors='replace')}" if fragment else "")
+def file_uri(path: Path) -> str:
+    """`file:///…`, also for names that are not valid UTF-8; `path` is absolute."""
+    return path.as_uri()
 
 
 def clean_place(name: str, limit: int = 300) -> str:

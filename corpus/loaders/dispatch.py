@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -42,8 +43,6 @@ def read_parts(data: bytes, kind: Format, name: str, limits: Limits) -> Iterator
 
             yield from mail_parts(data, limits)
         case Format.MBOX:
-            import io
-
             from thresher.corpus.loaders.mailbox import mailbox_parts
 
             with limits.inside():
@@ -53,8 +52,6 @@ def read_parts(data: bytes, kind: Format, name: str, limits: Limits) -> Iterator
 
             yield from feed_parts(data)
         case Format.JSONL:
-            import io
-
             from thresher.corpus.loaders.records import jsonl_parts
 
             yield from jsonl_parts(io.BytesIO(data))
@@ -70,6 +67,10 @@ def read_parts(data: bytes, kind: Format, name: str, limits: Limits) -> Iterator
             from thresher.corpus.loaders.ocr import image_part
 
             yield image_part(data, limits)
+        case Format.PLUGIN:
+            from thresher.corpus.loaders.plugin import plugin_parts
+
+            yield from plugin_parts(data, name)
         case _:
             extracted = _extract(data, kind, name)
             yield Part(extracted.text, extracted.title, extracted.metadata)

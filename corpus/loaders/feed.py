@@ -11,13 +11,11 @@ from typing import Any
 
 from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders.base import BadRecord, NoText, Part, Unsupported, clean_place, normalise, one_line
-from thresher.corpus.loaders.encoding import decode
-from thresher.corpus.loaders.xml import declared_encoding
+from thresher.corpus.loaders.xml import without_declaration
 
 _ENTRIES = frozenset({"item", "entry"})
 _BODIES = ("encoded", "content", "description", "summary")
 _DATES = ("published", "pubdate", "date", "issued", "updated", "modified")
-_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 _TAG = re.compile(r"<[a-zA-Z/!][^>]*>|&[#\w]+;")
 
 
@@ -32,7 +30,7 @@ def feed_parts(data: bytes) -> Iterator[Part | BadRecord]:
     """
     from lxml import etree
 
-    source = _DECLARATION.sub("", decode(data, declared_encoding(data)).lstrip("\ufeff"), count=1).lstrip()
+    source = without_declaration(data).lstrip()
     # huge_tree stays off: nesting, text length and entity expansion are limited by the parser.
     parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True, encoding="utf-8")
     try:

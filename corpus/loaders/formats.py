@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from thresher.corpus.loaders.base import Unsupported
 from thresher.corpus.loaders.languages import LANGUAGES
+from thresher.corpus.plugins import Group, plugin_names
 
 
 class Format(StrEnum):
@@ -34,6 +35,7 @@ class Format(StrEnum):
     FEED = "feed"  # RSS and Atom
     ZIP = "zip"
     IMAGE = "image"
+    PLUGIN = "plugin"  # what another package reads (`thresher.corpus.plugins`)
 
 
 SUFFIXES = {
@@ -79,6 +81,7 @@ ISOLATED = frozenset(
         Format.FEED,
         Format.ZIP,
         Format.IMAGE,
+        Format.PLUGIN,
     }
 )
 
@@ -97,6 +100,8 @@ def format_of(path: PurePath) -> Format:
     suffix = path.suffix.lower()
     if not suffix:
         return Format.TEXT
+    if suffix not in SUFFIXES and suffix[1:] in plugin_names(Group.LOADERS):
+        return Format.PLUGIN
     if suffix not in SUFFIXES:
         raise Unsupported(
             f"no loader for {suffix} files; save it as .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .csv, .json or .zip"

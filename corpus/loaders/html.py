@@ -208,8 +208,8 @@ def _called_menu(tag: Tag) -> bool:
     return not _MENU_NAMES.isdisjoint(re.split(r"[^a-z]+", " ".join(names).lower()))
 
 
-def _dropped(tag: Tag, menus: frozenset[int]) -> bool:
-    if tag.name in _NEVER or id(tag) in menus or tag.has_attr("hidden") or tag.get("aria-hidden") == "true":
+def _dropped(tag: Tag, left_out: frozenset[int]) -> bool:
+    if tag.name in _NEVER or id(tag) in left_out or tag.has_attr("hidden") or tag.get("aria-hidden") == "true":
         return True
     style = tag.get("style")
     if isinstance(style, str) and re.search(r"display\s*:\s*none", style, re.IGNORECASE):
@@ -218,8 +218,11 @@ def _dropped(tag: Tag, menus: frozenset[int]) -> bool:
     return isinstance(role, str) and role.lower() in _BOILERPLATE_ROLES
 
 
-def _render(root: Tag, menus: frozenset[int]) -> str:
-    """The text of `root`, one block a paragraph. A stack instead of recursion: pages nest thousands deep."""
+def _render(root: Tag, left_out: frozenset[int]) -> str:
+    """The text of `root` without the tags whose `id()` is in `left_out`, one block a paragraph.
+
+    A stack instead of recursion: pages nest thousands deep.
+    """
     out = _Writer()
     layouts: list[bool] = []  # per open table, whether it only arranges the page
     stack: list[tuple[str, Tag | NavigableString]] = [("", root)]  # a name: leave the tag, which was entered as that
@@ -232,7 +235,7 @@ def _render(root: Tag, menus: frozenset[int]) -> str:
             out.leave(entered_as)
             if node.name == "table":
                 layouts.pop()
-        elif node is root or not _dropped(node, menus):
+        elif node is root or not _dropped(node, left_out):
             if node.name == "table":
                 layouts.append(_is_layout(node))
             name = "div" if node.name in _TABLE_PARTS and layouts and layouts[-1] else node.name

@@ -208,12 +208,13 @@ def _receive_until(descriptor: int, deadline: float) -> bytes | None:
 
 
 def _read_until(descriptor: int, size: int, deadline: float) -> bytes:
-    """`size` bytes, or fewer at the end of the stream. Past Python's buffers, so that `select` tells the truth."""
+    """`size` bytes, or fewer at the end of the stream. Past Python's buffers, so that `poll` tells the truth."""
     blocks: list[bytes] = []
     missing = size
+    waiting = select.poll()  # `select.select` takes no descriptor from 1024 on, which a busy server has
+    waiting.register(descriptor, select.POLLIN)
     while missing:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not waiting.poll(1000 * max(0.0, deadline - time.monotonic())):
             raise _Stalled
         block = os.read(descriptor, min(missing, 1 << 20))
         if not block:

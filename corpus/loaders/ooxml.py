@@ -1,4 +1,4 @@
-"""What Word and PowerPoint files share: names in their XML, rows of tables as lines, dates and authors."""
+"""What Word and PowerPoint files share: names in their XML, dates and authors; and rows of tables as lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def properties(core: Any) -> tuple[str, dict[str, str | int]]:
     modified: object = None
     with contextlib.suppress(Exception):  # dates that are none, for instance; the text is what counts
         title, author, modified = core.title or "", core.author or "", core.modified
-    if author.strip() and author.strip().lower() not in ("python-docx", "python-pptx", "openpyxl"):
+    if author.strip() and author.strip().lower() not in ("python-docx", "python-pptx"):
         found["author"] = one_line(normalise(author))
     if isinstance(modified, datetime):
         found["modified"] = modified.date().isoformat()

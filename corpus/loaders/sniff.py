@@ -31,7 +31,12 @@ _MAIL_TOO = re.compile(rb"^(?:from|date|subject|to):", re.IGNORECASE | re.MULTIL
 
 
 def sniff(data: bytes, kind: Format, name: str = "") -> Format:
-    """The format of `data`, which is called `kind` by its name. Any ZIP package comes out as `ZIP`."""
+    """The format of `data`, which is called `kind` by its name. Any ZIP package comes out as `ZIP`.
+
+    What a plugin reads stays the plugin's: formats of others are often a ZIP or XML inside.
+    """
+    if kind is Format.PLUGIN:
+        return kind
     if data.startswith(ZIP_MAGICS):
         return Format.ZIP
     if data.startswith(OLE_MAGIC):
@@ -60,7 +65,7 @@ def _among_texts(head: bytes, kind: Format, name: str) -> Format:
         return Format.MBOX
     if kind in (Format.MAIL, Format.MBOX):
         return Format.MAIL
-    if is_mail(head):
+    if _is_mail(head):
         return Format.MAIL
     bare = kind is Format.TEXT and "." not in name
     if head.startswith(b"<?xml") and (bare or kind is Format.LEGACY or name.lower().endswith(".txt")):
@@ -79,7 +84,7 @@ def _markup(head: bytes, kind: Format) -> Format:
     return Format.FEED if root and root.group(1).lower() in _FEED_ROOTS else Format.XML
 
 
-def is_mail(head: bytes) -> bool:
+def _is_mail(head: bytes) -> bool:
     """Whether bytes begin with the header of a mail, of the kind that only mail programs write."""
     if not _HEADER.match(head):
         return False

@@ -10,7 +10,6 @@ from typing import Any
 
 from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders.base import Extracted, NoText, normalise, one_line
-from thresher.corpus.loaders.ooxml import properties
 from thresher.corpus.loaders.package import open_office
 from thresher.corpus.loaders.table import is_header, row_paragraph
 
@@ -21,7 +20,7 @@ _MOST_BLANK_ROWS = 1_100_000  # a sheet has 2 ** 20 rows; more is a lie
 def extract_xlsx(data: bytes) -> Extracted:
     """Every sheet with its name as heading and a paragraph a row, each cell as `column: value`.
 
-    Formulas show the value that was stored with them. Metadata: `sheets`, `rows`.
+    Formulas show the value that was stored with them. Metadata: `sheets`, `rows`, `author`.
 
     Raises:
         NoText: no cell holds anything.
@@ -40,8 +39,8 @@ def extract_xlsx(data: bytes) -> Extracted:
                 rows += len(paragraphs)
                 blocks += [f"# {one_line(normalise(sheet.title))}", *paragraphs]
         sheets = len(workbook.worksheets)
-        title, metadata = properties(workbook.properties)
-        author = getattr(workbook.properties, "creator", None)
+        # Not when it was changed: where a workbook does not say, openpyxl says now.
+        title, author = (_said(workbook.properties, name) for name in ("title", "creator"))
     except (MemoryError, LoaderError):
         raise
     except Exception as error:  # openpyxl raises KeyError, ValueError, TypeError and XML errors on damaged sheets
@@ -52,9 +51,9 @@ def extract_xlsx(data: bytes) -> Extracted:
         if _has_formulas(data):
             raise NoText("the workbook has formulas but no values; open it in a spreadsheet program and save it")
         raise NoText("no cell of the workbook holds anything")
-    if isinstance(author, str) and author.strip() and author != "openpyxl":
-        metadata["author"] = one_line(normalise(author))
-    metadata |= {"format": "xlsx", "sheets": sheets, "rows": rows}
+    metadata: dict[str, str | int] = {"format": "xlsx", "sheets": sheets, "rows": rows}
+    if author and author != "openpyxl":
+        metadata["author"] = author
     return Extracted(normalise("\n\n".join(blocks)).replace("\f", " "), title, metadata)
 
 
@@ -69,6 +68,11 @@ def _open(data: bytes, *, values: bool) -> Any:
         raise
     except Exception as error:
         raise LoaderError(f"the workbook is damaged ({error}); open it and save it again") from error
+
+
+def _said(properties: Any, name: str) -> str:
+    value = getattr(properties, name, None)
+    return one_line(normalise(value)) if isinstance(value, str) else ""
 
 
 def _sheet(sheet: Any, most: int) -> tuple[list[str], int]:

@@ -23,6 +23,15 @@ def declared_encoding(data: bytes) -> str | None:
     return found.group(1).decode("ascii") if found else None
 
 
+def without_declaration(data: bytes) -> str:
+    """The text, without the declaration: it names the encoding that the bytes had.
+
+    Raises:
+        Unsupported: the bytes are not text.
+    """
+    return _DECLARATION.sub("", decode(data, declared_encoding(data)).lstrip("\ufeff"), count=1)
+
+
 def extract_xml(data: bytes) -> Extracted:
     """A line an element, `name: text`; markup inside a sentence stays in the sentence; records are paragraphs.
 
@@ -32,10 +41,9 @@ def extract_xml(data: bytes) -> Extracted:
         NoText: it holds no text.
         LoaderError: it is not well-formed, or defines entities that expand into each other.
     """
-    text = _DECLARATION.sub("", decode(data, declared_encoding(data)).lstrip("\ufeff"), count=1)
+    source = without_declaration(data).encode("utf-8", "replace")
     reader = _Reader()
     parser = reader.parser
-    source = text.encode("utf-8", "replace")
     try:
         for start in range(0, len(source), _BLOCK):
             parser.Parse(source[start : start + _BLOCK], False)

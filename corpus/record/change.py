@@ -11,11 +11,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from thresher.corpus.documents import PreparedDocument, Vectors
+from thresher.corpus.embedders.vectors import are_unit_vectors
 from thresher.corpus.record.documents import id_list
 from thresher.corpus.record.oplog import begin_operation
 from thresher.corpus.record.values import storable, typed_value
-
-_UNIT_TOLERANCE = 1e-2
 
 
 class Change:
@@ -148,7 +147,7 @@ def checked(prepared: PreparedDocument, dimension: int) -> PreparedDocument:
         )
     if any(not 0 <= span.start < span.end <= length for span in prepared.spans):
         raise ValueError(f"document {identifier!r}: a span is empty or lies outside its {length} characters")
-    if count and not np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1.0) < _UNIT_TOLERANCE):
+    if not are_unit_vectors(vectors):
         raise ValueError(f"document {identifier!r}: vectors must be finite and of unit length")
     for name, value in prepared.document.metadata.items():
         if isinstance(value, float) and not math.isfinite(value):

@@ -48,6 +48,12 @@ def last_seq(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(seq), 0) FROM ops").fetchone()[0])
 
 
+def newest_id(connection: sqlite3.Connection, kind: Literal["chunk", "vector"]) -> int:
+    """The largest id of that kind that was ever given out, living or not; 0 if none was."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (f"{kind}s",)).fetchone()
+    return int(row[0]) if row else 0
+
+
 def pending_since(connection: sqlite3.Connection, kind: Literal["chunk", "vector"], applied_seq: int) -> Pending | None:
     """What an index of chunks or of vectors at `applied_seq` lacks, or None if it lacks nothing."""
     row = connection.execute(
@@ -71,8 +77,7 @@ def not_yet_applied(
     What it has from the first on is either the part of a step that a crash kept from being noted, or comes from
     operations that the record has lost since (a power loss, an older copy of the file); these ids are given out again.
     """
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (f"{kind}s",)).fetchone()
-    newest = int(row[0]) if row else 0
+    newest = newest_id(connection, kind)
     pending = pending_since(connection, kind, applied_seq)
     return (pending.first if pending else newest + 1), newest
 

@@ -43,10 +43,14 @@ class Store:
             raise CollectionDamaged(_advice(path, "the file is missing"))
         with self._translated():
             self._writer = self._connect()
-            if create:
-                create_schema(self._writer)
-            else:
-                self._check()
+            try:
+                if create:
+                    create_schema(self._writer)
+                else:
+                    self._check()
+            except BaseException:
+                self._writer.close()
+                raise
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -165,7 +169,6 @@ class Store:
         (application,) = self._writer.execute("PRAGMA application_id").fetchone()
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION_ID or version != SCHEMA_VERSION:
-            self._writer.close()
             raise CollectionDamaged(
                 _advice(self._path, f"not a record (application {application:#x}, schema {version})")
             )

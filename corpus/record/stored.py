@@ -32,9 +32,3 @@ def load_stored(connection: sqlite3.Connection, document_ids: Iterable[str]) -> 
         spans = connection.execute("SELECT start, stop FROM chunks WHERE document_key = ? ORDER BY position", (key,))
         document = Document(identifier, uri, title, text, json.loads(metadata), content_hash)
         yield StoredDocument(document, source_id, tuple(Span(*span) for span in spans))
-
-
-def newest_chunk(connection: sqlite3.Connection) -> int:
-    """The largest chunk id that was ever given out, 0 if none was."""
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'chunks'").fetchone()
-    return int(row[0]) if row else 0

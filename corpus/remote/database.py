@@ -97,9 +97,9 @@ class RemoteDatabase:
         return str(self._api.get_version())
 
     def create(
-        self, name: str, *, space: str = "cosine", sparse: str | None = None, notes: Mapping[str, float] | None = None
+        self, name: str, *, sparse: str | None = None, notes: Mapping[str, float] | None = None
     ) -> RemoteCollection:
-        """Get or create a collection; `sparse` is the metadata key to index as BM25 sparse vectors."""
+        """Get or create a collection, compared by cosine; `sparse` is the metadata key to index as BM25 vectors."""
         from chromadb import Schema, SparseVectorIndexConfig, VectorIndexConfig
 
         options: dict[str, Any] = {"configuration": {"hnsw": {"space": "cosine"}}}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
+
+from thresher.corpus.cores import usable_cores
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -20,7 +21,7 @@ class Beside:
 
     def __init__(self, threads: int | None = None) -> None:
         """`threads` is by default as many as there are other cores, at most `THREADS`; 0 for none."""
-        self._threads = min(THREADS, (os.cpu_count() or 1) - 1) if threads is None else threads
+        self._threads = min(THREADS, usable_cores() - 1) if threads is None else threads
         self._free = threading.Semaphore(self._threads)
         self._guard = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None

@@ -22,7 +22,7 @@ from thresher.corpus.vectors.local import LocalHome
 from thresher.corpus.vectors.process import ChildDied, ChildProcess
 from thresher.corpus.vectors.rows import CONFIGURATION, ChromaRows
 from thresher.corpus.vectors.scrub import scrub_unused
-from thresher.corpus.vectors.wire import Address, ChromaServer, HangingServer, Patience, RemoteCollection
+from thresher.corpus.vectors.wire import Address, ChromaServer, HangingServer, Patience, ServerCollection
 
 _DEATHS = 3
 _QUICK_SECONDS = 60.0
@@ -102,7 +102,7 @@ class ChildIndex(ChromaRows):
 class _Watched:
     """A collection whose server is ended when it hangs."""
 
-    def __init__(self, collection: RemoteCollection, process: ChildProcess) -> None:
+    def __init__(self, collection: ServerCollection, process: ChildProcess) -> None:
         self._collection = collection
         self._process = process
 

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from thresher.corpus.vectors.claim import Claim
-from thresher.corpus.vectors.files import ChromaUnusable as ChromaUnusable
-from thresher.corpus.vectors.files import check_files as check_files
-from thresher.corpus.vectors.files import check_save
+from thresher.corpus.vectors.files import ChromaUnusable, check_files, check_save
 from thresher.corpus.vectors.rows import CONFIGURATION, TOLERATED_MISSES, ChromaRows
 from thresher.corpus.vectors.scrub import scrub_unused
 

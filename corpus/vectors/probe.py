@@ -7,7 +7,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from thresher.corpus.vectors.chroma import check_files, try_directory
+from thresher.corpus.vectors.chroma import try_directory
+from thresher.corpus.vectors.files import check_files
 
 if __name__ == "__main__":
     check_files(Path(sys.argv[1]))

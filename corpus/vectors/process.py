@@ -132,7 +132,9 @@ class ChildProcess:
 
     def _watch(self) -> None:
         try:
-            with self._log.open("wb") as log:
+            self._log.unlink(missing_ok=True)
+            # Appended to, so that what is written after `_cut_log` begins at the start of the file again.
+            with self._log.open("ab") as log:
                 process = subprocess.Popen(
                     [
                         sys.executable,

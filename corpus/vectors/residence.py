@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 
 from thresher.corpus.record.oplog import load_progress, save_progress
@@ -11,23 +10,8 @@ from thresher.corpus.record.store import Store
 from thresher.corpus.vectors.local import IDENTITY as LOCAL
 
 NAME = "dense"
-COLLECTION_ID = "collection_id"
-"""Row of `meta`: tells this collection from any other, wherever. Whoever makes a second collection out of a record (a
-copy, a restored snapshot beside the original) must delete the row there, or both would write to one remote index."""
-
 DENSE_HOME = "dense_home"
 """Row of `meta`: the identity of the place where the dense index is; without it, it is local."""
-
-
-def collection_id(store: Store) -> str:
-    """The collection's unique id, given when it is first asked for."""
-    known = store.meta(COLLECTION_ID)
-    if known is not None:
-        return known
-    made = uuid.uuid4().hex
-    with store.write() as connection:
-        connection.execute("INSERT INTO meta VALUES (?, ?)", (COLLECTION_ID, made))
-    return made
 
 
 def settle(store: Store, identity: str) -> None:

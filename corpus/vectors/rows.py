@@ -30,7 +30,7 @@ class ChromaRows:
     """Changes and queries of a Chroma collection."""
 
     def __init__(self, collection: Any, *, max_batch: int = BATCH) -> None:
-        """`collection` is Chroma's own or a `RemoteCollection`; `max_batch` is what it takes in a call."""
+        """`collection` is Chroma's own or a `ServerCollection`; `max_batch` is what it takes in a call."""
         self._collection = collection
         self._max_batch = min(BATCH, max_batch)
 

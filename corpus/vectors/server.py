@@ -10,7 +10,7 @@ from pathlib import Path
 from thresher.corpus.errors import IndexUnreachable
 from thresher.corpus.vectors.base import IndexDamaged, OpenIndex
 from thresher.corpus.vectors.rows import CONFIGURATION, ChromaRows
-from thresher.corpus.vectors.wire import ChromaServer, Patience, RemoteCollection, parse_address
+from thresher.corpus.vectors.wire import ChromaServer, Patience, parse_address
 
 PATIENCE = Patience()
 _QUARANTINED = "quarantined"
@@ -20,9 +20,6 @@ class ServerIndex(ChromaRows):
     """An `OpenIndex` on a server. It outlives its owner, who has nothing to end in order."""
 
     was_unclean = False
-
-    def __init__(self, collection: RemoteCollection, *, max_batch: int) -> None:
-        super().__init__(collection, max_batch=max_batch)
 
     def close(self) -> None:
         """See `VectorIndex`."""
@@ -34,7 +31,7 @@ class ServerIndex(ChromaRows):
 class ServerHome:
     """An `IndexHome` on a Chroma server."""
 
-    def __init__(self, url: str, collection_id: str, left: Path | None = None):
+    def __init__(self, url: str, collection_id: str, left: Path | None = None) -> None:
         """`url` as for `parse_address`; `collection_id` tells this collection from all others there.
 
         `left` is where a local index of the collection may be, to be removed once this one is in use.

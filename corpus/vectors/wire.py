@@ -103,19 +103,19 @@ class ChromaServer:
         """How many records the server takes in one call."""
         return int(self.request("GET", "/pre-flight-checks")["max_batch_size"])
 
-    def collection(self, name: str) -> RemoteCollection | None:
+    def collection(self, name: str) -> ServerCollection | None:
         """A collection by name, or None."""
         try:
             found = self.request("GET", f"{self._prefix}/collections/{quote(name, safe='')}")
         except IndexDamaged:
             return None
-        return RemoteCollection(self, f"{self._prefix}/collections/{found['id']}")
+        return ServerCollection(self, f"{self._prefix}/collections/{found['id']}")
 
-    def create(self, name: str, configuration: Mapping[str, Any]) -> RemoteCollection:
+    def create(self, name: str, configuration: Mapping[str, Any]) -> ServerCollection:
         """A collection of that name, made if need be."""
         body = {"name": name, "configuration": configuration, "get_or_create": True}
         made = self.request("POST", f"{self._prefix}/collections", body, slow=True)
-        return RemoteCollection(self, f"{self._prefix}/collections/{made['id']}")
+        return ServerCollection(self, f"{self._prefix}/collections/{made['id']}")
 
     def delete(self, name: str) -> None:
         """Delete a collection; one that is not there is ignored."""
@@ -191,7 +191,7 @@ class ChromaServer:
         raise RuntimeError(f"the Chroma server at {self.address} answered {what}")
 
 
-class RemoteCollection:
+class ServerCollection:
     """A collection on a server, with the methods of Chroma's own that `ChromaRows` uses."""
 
     def __init__(self, server: ChromaServer, path: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 ACCEPTED = "gzip, deflate"
 """What is asked for: encodings that can be undone with a limit on what comes out."""
 _STEP = 256 * 1024
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # told by the header
 
 
 class TooLong(Exception):
@@ -25,7 +26,7 @@ async def decoded(parts: AsyncIterator[bytes], encoding: str, limit: int) -> byt
     if name in ("", "identity"):
         undo: _Inflate | None = None
     elif name in ("gzip", "x-gzip", "deflate"):
-        undo = _Inflate(raw=False)
+        undo = _Inflate()
     else:
         raise ValueError(f"the body is encoded as {encoding[:40]!r}, which was not asked for")
     blocks: list[bytes] = []
@@ -47,35 +48,30 @@ async def decoded(parts: AsyncIterator[bytes], encoding: str, limit: int) -> byt
 class _Inflate:
     """gzip, zlib, or what servers call deflate and is neither."""
 
-    def __init__(self, *, raw: bool) -> None:
-        self._engine = zlib.decompressobj(-zlib.MAX_WBITS if raw else 32 + zlib.MAX_WBITS)
-        self._begun = raw
-        self._first = b""
+    def __init__(self) -> None:
+        self._engine = zlib.decompressobj(_GZIP_OR_ZLIB)
+        self._begun = False
 
     @property
     def ended(self) -> bool:
         return self._engine.eof
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """What comes out, in steps. Raises `ValueError` where it is not compressed so."""
-        blocks: list[bytes] = []
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What comes out, step by step: no more is undone than is taken. Raises `ValueError` if it is not so packed."""
         try:
             while data:
                 if self._engine.eof:  # a gzip file may be several in a row; anything else behind it is padding
                     if not data.startswith(b"\x1f"):
                         break
-                    self._engine = zlib.decompressobj(32 + zlib.MAX_WBITS)
+                    self._engine = zlib.decompressobj(_GZIP_OR_ZLIB)
                 block = self._engine.decompress(data, _STEP)
                 self._begun = True
                 if block:
-                    blocks.append(block)
-                    if len(blocks) > 64:  # 16 MB out of one part of a body: nothing that is read here
-                        raise TooLong
+                    yield block
                 data = self._engine.unconsumed_tail or self._engine.unused_data
         except zlib.error as error:
             if self._begun:
                 raise ValueError(f"the compressed body is broken: {error}") from error
             self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
             self._begun = True
-            return self.feed(data)
-        return blocks
+            yield from self.feed(data)

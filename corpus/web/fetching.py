@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from importlib import metadata
 from urllib.parse import urljoin, urlsplit
 from weakref import WeakValueDictionary
 
@@ -17,6 +16,7 @@ import httpx
 
 from thresher.corpus.ingestion.web.addresses import InvalidAddress
 from thresher.corpus.ingestion.web.fetch import Validators, content_type, validators_of
+from thresher.corpus.release import release
 from thresher.corpus.retries import retry_after
 from thresher.corpus.web.connections import GuardedTransport, Resolve, resolve
 from thresher.corpus.web.decoding import ACCEPTED, TooLong, decoded
@@ -257,11 +257,7 @@ class WebFetcher:
 
 def user_agent() -> str:
     """What servers are told: the program and its version, nothing else."""
-    try:
-        version = metadata.version("thresher")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    return f"thresher/{version} (fetches single pages for a search; respects robots.txt)"
+    return f"thresher/{release()} (fetches single pages for a search; respects robots.txt)"
 
 
 def _said(response: httpx.Response) -> str:

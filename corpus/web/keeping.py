@@ -21,13 +21,6 @@ SOURCE = "web:pages"
 """The source that kept pages belong to."""
 
 
-def keep_page(
-    collection: Collection, page: ReadPage | WebPage, *, source_id: str = SOURCE, parser: ParserProcess | None = None
-) -> PutReport:
-    """Put one page into a collection; see `keep_pages`."""
-    return keep_pages(collection, [page], source_id=source_id, parser=parser)
-
-
 def keep_pages(
     collection: Collection,
     pages: Iterable[ReadPage | WebPage],
@@ -42,7 +35,7 @@ def keep_pages(
     that was fetched again and says the same gets the new time; its passages are not embedded again.
 
     Args:
-        parser: reads binary formats in a process of its own; without one they are read here.
+        parser: the process that parses pages which are not read yet; without one each of them starts its own.
 
     Raises:
         SourceTaken: the source id is a file's or a page's.

@@ -54,7 +54,9 @@ class FetchFailed(CorpusError):
     """A page was not fetched.
 
     Attributes:
+        url: the address, canonical where it has such a form.
         why: what kind of failure that is.
+        reason: the same in words, without the address.
         status: what the server answered, if it did.
         hops: addresses that were asked, in order.
     """

@@ -162,16 +162,19 @@ class _Turns:
         most = self.provider.per_minute
         if most is None:
             return
-        now = self._clock()
-        while self._sent and self._sent[0] <= now - 60.0:
-            self._sent.popleft()
-        if len(self._sent) >= most:
+        while True:
+            now = self._clock()
+            while self._sent and self._sent[0] <= now - 60.0:
+                self._sent.popleft()
+            if len(self._sent) < most:
+                self._sent.append(now)
+                return
             wait = self._sent[0] + 60.0 - now
             if wait > _LONGEST_WAIT_S:
                 reason = f"it may be asked {most} times a minute"
                 raise CouldNotSearch(self.provider.name, Trouble.RATE_LIMITED, reason, retry_after_s=wait)
+            # And look again: of those who wait for the same place, one has it.
             await asyncio.sleep(wait)
-        self._sent.append(self._clock())
 
 
 def _each_once(hits: Sequence[WebHit]) -> tuple[WebHit, ...]:

@@ -81,7 +81,7 @@ def evidence_store(results: Sequence[RankedEvidence]) -> EvidenceStore:
         store.add(
             Evidence(
                 id=result.id,
-                key=f"{result.source}:{result.chunk_id}",
+                key=result.id,  # chunk ids are those of a collection, and results may come from several
                 chunk_id=result.chunk_id,
                 document_id=result.document_id,
                 uri=result.uri,

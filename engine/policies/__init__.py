@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from thresher.corpus.collection import Collection
+from thresher.corpus.plugins import Group, plugin, plugin_names
 from thresher.engine.errors import InvalidRequest
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.scripted import ScriptedPolicy
@@ -23,7 +24,7 @@ POLICIES = (
     "tokens:MODEL[@URL]",
     "hf:PATH",
 )
-"""Every policy there is; the capitals stand for what a user fills in."""
+"""Every policy of our own; the capitals stand for what a user fills in. Packages add others."""
 
 
 def make_policy(spec: str, settings: ModelSettings | None = None) -> Callable[[Collection], Policy]:
@@ -33,15 +34,20 @@ def make_policy(spec: str, settings: ModelSettings | None = None) -> Callable[[C
 
     Raises:
         InvalidRequest: there is no such policy, or its model or address is missing or wrong.
+        PluginError: a package adds a policy of that name, and it cannot be used.
     """
     kind, colon, named = spec.partition(":")
     if kind == "builtin":
-        from thresher.engine.policies.builtin.factory import RULES, BuiltinFactory
+        from thresher.engine.policies.builtin.factory import LEARNED, BuiltinFactory
 
-        return BuiltinFactory.of(named if colon else RULES)
+        return BuiltinFactory.of(named if colon else LEARNED)
     if colon and kind in ("chat", "tokens", "hf"):
         return _model_policy(kind, spec, settings)
-    raise InvalidRequest(f"there is no policy {spec!r}; choose one of: {', '.join(POLICIES)}", param="policy")
+    added: Callable[[Collection], Policy] | None = plugin(Group.POLICIES, spec)
+    if added is not None:
+        return added
+    known = ", ".join((*POLICIES, *plugin_names(Group.POLICIES)))
+    raise InvalidRequest(f"there is no policy {spec!r}; choose one of: {known}", param="policy")
 
 
 def _model_policy(kind: str, spec: str, settings: ModelSettings | None) -> ModelPolicyFactory:

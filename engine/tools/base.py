@@ -25,8 +25,16 @@ class Arguments(BaseModel):
 class Found:
     """A passage that a tool brings: evidence before the engine has issued its id.
 
-    `rank` is its place in the query's full ranking, `place` the order in which one observation displays its chunks.
-    `score` is on the scale of reciprocal rank fusion, whatever ranked it, so that those of different queries compare.
+    Attributes:
+        key: identity of the passage across queries and tools (`corpus:17`); one key never stands for two texts.
+        start, end: character offsets of `text` in the document.
+        rank: its place in the query's full ranking, from 0.
+        place: the order in which one observation displays its chunks.
+        score: on the scale of reciprocal rank fusion, whatever ranked it, so that those of different queries compare.
+        dense, bm25, rerank, duplicates, source: as in `thresher.context.Evidence`.
+
+    Raises:
+        ValueError: the offsets do not fit the text, so that no quote in it could be cited.
     """
 
     key: str
@@ -46,6 +54,10 @@ class Found:
     rerank: float | None = None
     duplicates: tuple[str, ...] = ()
     source: str = "corpus"
+
+    def __post_init__(self) -> None:
+        if self.end - self.start != len(self.text):
+            raise ValueError(f"offsets {self.start}..{self.end} of {self.key} do not fit {len(self.text)} characters")
 
     @classmethod
     def from_hit(cls, hit: Hit, *, rank: int, place: int, score: float | None = None) -> Found:
@@ -143,7 +155,8 @@ class Tool:
 
     Attributes:
         arguments: the model that a call's arguments must satisfy; `run` gets an instance of it.
-        run: runs one call. It does not raise for a failed provider: the result says so.
+        run: runs one call. It should not raise for a failed provider, but say so in the result (`failed`); what it
+            raises all the same is a failed call, whose message is the exception's.
         first: runs before the turn's other calls, because it makes room for them.
         last: runs after the results of the calls before it were shown.
         past_hard: may run over the hard limit.
@@ -181,6 +194,17 @@ class Tool:
             faults = "; ".join(f"{_location(fault['loc'])}: {fault['msg']}" for fault in error.errors())
             return _rejected(f"Invalid arguments: {faults}. Expected: {', '.join(self.arguments.model_fields)}.")
         return await self.run(parsed, editor)
+
+
+def failed(message: str, *, shown: str | None = None) -> ToolResult:
+    """What a call gives that could not be run or answered. It says so, for "nothing found" is another result.
+
+    Args:
+        message: what went wrong, for the caller of the search.
+        shown: the same for the policy, where that is to read less of it.
+    """
+    told = message if shown is None else shown
+    return ToolResult(Outcome.FAILED, f"{told} (this does not mean that nothing exists).", warnings=(message,))
 
 
 def _rejected(message: str) -> ToolResult:

@@ -17,7 +17,7 @@ from thresher.corpus.filters import Filter, parse_filter
 from thresher.corpus.retrieval.fusion import score_at
 from thresher.corpus.retrieval.ranking import PLAIN, Ranking, Warn
 from thresher.engine.policy import Outcome
-from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult
+from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult, failed
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def retrieval_tools(scope: CorpusScope) -> tuple[Tool, Tool, Tool]:
         def call() -> Sequence[Found]:
             return scope.search(arguments.query, limit=CANDIDATES, call_filter=arguments.filter, warn=warnings.append)
 
-        return _ranking(await _guarded(call, "Could not search"), arguments.query, SHOWN_BY_SEARCH, warnings)
+        return _ranking(await _in_thread(call, "Could not search"), arguments.query, SHOWN_BY_SEARCH, warnings)
 
     async def grep(arguments: GrepArguments, editor: Editor) -> ToolResult:
         def call() -> Sequence[Found]:
@@ -119,14 +119,14 @@ def retrieval_tools(scope: CorpusScope) -> tuple[Tool, Tool, Tool]:
             hits = scope.collection.grep(arguments.pattern, limit=limit, where=scope.where(arguments.filter))
             return [Found.from_hit(hit, rank=rank, place=rank) for rank, hit in enumerate(hits)]
 
-        return _ranking(await _guarded(call, "Could not search"), arguments.pattern, SHOWN_BY_GREP)
+        return _ranking(await _in_thread(call, "Could not search"), arguments.pattern, SHOWN_BY_GREP)
 
     async def read(arguments: ReadArguments, editor: Editor) -> ToolResult:
         def call() -> list[Hit]:
             chunks = scope.collection.read(arguments.doc_id, where=scope.where())
             return [Hit(chunk, score=0.0) for chunk in chunks]
 
-        return _reading(await _guarded(call, "Could not read"), arguments, editor)
+        return _reading(await _in_thread(call, "Could not read"), arguments, editor)
 
     return (
         Tool(
@@ -192,7 +192,7 @@ def _first_surfaced(hits: Sequence[Hit], editor: Editor) -> int:
     return next(surfaced, 0)
 
 
-async def _guarded(function: Callable[[], Sequence[Result]], failure: str) -> Sequence[Result] | ToolResult:
+async def _in_thread(function: Callable[[], Sequence[Result]], failure: str) -> Sequence[Result] | ToolResult:
     """Run a corpus call in a thread. A call that was wrong is rejected; one that broke is a failure, never empty."""
     try:
         return await asyncio.to_thread(function)
@@ -203,4 +203,4 @@ async def _guarded(function: Callable[[], Sequence[Result]], failure: str) -> Se
     except Exception as error:  # a broken backend must not end the search; it is logged and reported
         logger.exception("a corpus call broke")
         message = f"{failure}: {type(error).__name__}: {error}"
-    return ToolResult(Outcome.FAILED, f"{message} (this does not mean that nothing exists).", warnings=(message,))
+    return failed(message)

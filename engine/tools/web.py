@@ -32,7 +32,7 @@ from thresher.corpus.web.ranking import rank_passages
 from thresher.corpus.web.reading import ReadPage, read_page
 from thresher.corpus.web.web import Web
 from thresher.engine.policy import Fetched, Outcome
-from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult
+from thresher.engine.tools.base import Arguments, Editor, Found, Tool, ToolResult, failed
 from thresher.engine.tools.retrieval import Words
 
 logger = logging.getLogger(__name__)
@@ -284,8 +284,7 @@ def _found(
 
 
 def _failed(message: str) -> ToolResult:
-    shown = _clean(message, 1_000)
-    return ToolResult(Outcome.FAILED, f"{shown} (this does not mean that nothing exists).", warnings=(message,))
+    return failed(message, shown=_clean(message, 1_000))
 
 
 def _with(result: ToolResult, query: str, fetched: tuple[Fetched, ...], warnings: tuple[str, ...] = ()) -> ToolResult:

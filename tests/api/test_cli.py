@@ -372,9 +372,9 @@ def test_eval(evaluation_set: Path, thresher_home: Path) -> None:
     arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low"]
     outcome = Outcome(*arguments, "--json")
     assert outcome.code == 0, outcome.err
-    report = outcome.json
-    assert (report["queries"], report["queries_with_gold"], report["documents"]) == (3, 2, 3)
-    assert len(report["rows"]) == 3
+    [found] = outcome.json["sets"]
+    assert (found["questions"], found["with_gold"], found["documents"]) == (3, 2, 3)
+    assert len(found["rows"]) == 3
     shown = Outcome(*arguments, "--split", "dev")
     assert "recall@10" in shown.out
     assert "95 % interval" in shown.out
@@ -391,9 +391,9 @@ def test_eval_searches_a_collection_whose_files_gold_ids_name(evaluation_set: Pa
     assert Outcome("ingest", folder, "-c", "files", "--embedder", "wordllama").code == 0
     outcome = Outcome("eval", evaluation_set, "-c", "files", "--effort", "low", "--json")
     assert outcome.code == 0, outcome.err
-    report = outcome.json
-    assert (report["documents"], report["embedder"]) == (3, "wordllama")
-    assert report["systems"]["policy"]["recall_10"] == 1.0
+    [found] = outcome.json["sets"]
+    assert (found["documents"], found["embedder"]) == (3, "wordllama")
+    assert found["systems"]["builtin+effort=low"]["summary"]["recall_10"] == 1.0
     missing = Outcome("eval", evaluation_set, "-c", "nowhere")
     assert missing.code == 1
     assert "nowhere" in missing.err

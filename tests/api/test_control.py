@@ -19,10 +19,10 @@ from thresher.api.control.client import Control, find_control
 from thresher.api.control.rundir import RunFile, clear_leftovers, find, run_directory
 from thresher.api.control.server import ControlSocket
 from thresher.api.errors import ApiError, ForwardedError
-from thresher.api.http import registry as registry_module
-from thresher.api.http.registry import Registry
 from thresher.api.operations.base import Operation, Reporter, Request, Target
 from thresher.api.policies import PolicyChoice
+from thresher.api.service import registry as registry_module
+from thresher.api.service.registry import Registry
 from thresher.api.traces import traces_directory
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import CollectionLocked

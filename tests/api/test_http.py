@@ -277,7 +277,7 @@ async def test_collections_that_nobody_named_are_opened_when_they_are_searched(
 
 
 async def test_the_server_owns_what_it_has_opened(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thresher.api.http.registry.LOCK_S", 0.1)
+    monkeypatch.setattr("thresher.api.service.registry.LOCK_S", 0.1)
     async with client(effort="minimal") as http:
         with Collection.open(collection_path(harbour)):
             response = await http.post("/v1/search", json={"query": "yard"})
@@ -291,7 +291,7 @@ async def test_the_server_owns_what_it_has_opened(harbour: str, monkeypatch: pyt
 async def test_a_collection_that_is_being_exchanged_answers_try_again(
     harbour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thresher.api.http.registry.PATIENCE_S", 0.1)
+    monkeypatch.setattr("thresher.api.service.registry.PATIENCE_S", 0.1)
     app = create_app(Settings(collection="harbour", chroma="in-process"), policy=scripted)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (

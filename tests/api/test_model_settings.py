@@ -365,19 +365,19 @@ def test_strategies_are_compared_side_by_side(evaluation_set: Path) -> None:
     arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low", "--compare", "prune,none"]
     outcome = Outcome(*arguments, "--json")
     assert outcome.code == 0, outcome.err
-    ways = outcome.json["ways"]
-    assert list(ways) == ["prune", "none"]
-    assert [way["strategy"] for way in ways.values()] == ["prune", "none"]
-    assert ways["none"]["systems"]["policy"]["pruned"] == 0
-    assert ways["prune"]["systems"]["one_search"]["recall_10"] == ways["none"]["systems"]["one_search"]["recall_10"]
-    assert set(outcome.json["recall_10_differences"]) == {"none"}
+    data = outcome.json
+    assert [system["strategy"] for system in data["systems"]] == [None, "prune", "none"]
+    [found] = data["sets"]
+    assert list(found["systems"]) == ["one-search", "prune", "none"]
+    assert found["systems"]["none"]["summary"]["pruned"] == 0
+    assert set(found["differences"]) == {"prune", "none"}
     shown = Outcome(*arguments)
-    assert "recall@10, none minus prune" in shown.out
+    assert "recall@10, none minus one search" in shown.out
     assert "tokens prefilled again" in shown.out
     assert "critical steps" not in shown.out
     refused = Outcome("eval", evaluation_set, "--compare", "prune,forget")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "there is no strategy 'forget'; choose from prune, fold" in refused.err
+    assert "there is no system 'forget'" in refused.err
     both = Outcome(*arguments, "--strategy", "fold")
     assert (both.code, both.err) == (2, "error: --compare names the strategies itself: leave --strategy out\n")
 
@@ -388,16 +388,18 @@ def test_what_a_swarm_took_is_in_the_table(evaluation_set: Path) -> None:
     assert shown.code == 0, shown.err
     for row in ("sub-agents", "sub-agents of use", "critical steps", "turns a critical step"):
         assert row in shown.out
-    system = Outcome(*arguments, "--json").json["systems"]["policy"]
+    [found] = Outcome(*arguments, "--json").json["sets"]
+    system = found["systems"]["builtin+swarm+effort=low"]["summary"]
     assert system["critical_steps"] >= 1
     assert system["speedup"] >= 1
 
 
 def test_answers_of_an_evaluation_are_scored(evaluation_set: Path) -> None:
     arguments = ["eval", evaluation_set, "--embedder", "wordllama", "--effort", "low", "--limit", 2]
-    report = Outcome(*arguments, "--answer", "--json").json
-    answers = [row["policy"]["answer"] for row in report["rows"]]
+    [found] = Outcome(*arguments, "--answer", "--json").json["sets"]
+    answers = [row["systems"]["builtin+effort=low"]["answer"] for row in found["rows"]]
     assert any(answers), "the corpus holds both answers word for word"
     held = [wanted in (answer or "") for wanted, answer in zip(("Edda Brask", "Port Ellin"), answers, strict=True)]
-    assert report["systems"]["policy"]["answer_right"] == sum(held) / 2
-    assert Outcome(*arguments, "--json").json["systems"]["policy"]["answer_right"] is None
+    assert found["systems"]["builtin+effort=low"]["summary"]["answer_right"] == sum(held) / 2
+    [silent] = Outcome(*arguments, "--json").json["sets"]
+    assert silent["systems"]["builtin+effort=low"]["summary"]["answer_right"] is None

@@ -173,3 +173,19 @@ def test_a_ranking_is_shared_and_switches_differ_from_shares() -> None:
     assert by_switch.ranking() is by_switch.ranking()
     assert by_share.ranking().near_duplicates == 1.0
     assert by_switch.ranking().near_duplicates != 1.0
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a.example, b.example", ("a.example", "b.example")),
+        ('["CASE-[0-9]{3,4}", "x"]', ("CASE-[0-9]{3,4}", "x")),
+        ("[0-9]+", ("[0-9]+",)),
+        ("[1]", ("[1]",)),
+    ],
+)
+def test_lists_are_written_with_commas_or_as_json(
+    monkeypatch: pytest.MonkeyPatch, written: str, read: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("THRESHER_COLLECT_REDACT", written)
+    assert load_settings().settings.collect_redact == read

@@ -17,13 +17,13 @@ from trace_support import finish_step, prune_step, search_step, searched
 
 from thresher.api.traces import find_trace, read_answer, with_trace_saved
 from thresher.api.tracing import Prices, read_trace
-from thresher.api.tracing.markup import join, raw, tag, web_address
 from thresher.api.tracing.page import trace_page
 from thresher.api.tracing.style import SCRIPT, STYLE
 from thresher.context import Citation
 from thresher.engine.policy import Decision, ToolUse
 from thresher.engine.requests import Answer, SearchResult
 from thresher.engine.trajectory import Trajectory
+from thresher.train.markup import join, raw, tag, web_address
 
 VOID = {"meta", "rect", "line", "br"}
 HOSTILE = (

@@ -19,6 +19,7 @@ from thresher.engine.policies.builtin import Settings
 from thresher.engine.policies.builtin.rollouts import varied_settings
 from thresher.engine.policies.scripted import Step
 from thresher.engine.policy import Decision, ToolUse, View
+from thresher.engine.requests import Strategy
 from thresher.engine.search import SearchEngine
 from thresher.engine.tokenizers import default_counter
 
@@ -256,3 +257,9 @@ def test_fusing_takes_anything_and_breaks_ties_by_the_earlier_list() -> None:
     fused = fuse([["a", "b"], ["c", "b"], []])
     assert [key for key, _ in fused] == ["b", "a", "c"]
     assert fused[1][1] == fused[2][1] == pytest.approx(1 / 61)
+
+
+async def test_the_trajectory_says_by_which_strategy_its_rollouts_searched(harbour: Collection) -> None:
+    script = [search("ferry"), finish(0)]
+    result = await run(harbour, script, script, strategy=Strategy.FOLD)
+    assert [trace(result).strategy, *(sub.strategy for sub in trace(result).subagents)] == ["fold"] * 3

@@ -17,6 +17,8 @@ from support import make_collection
 
 from thresher.context import Budget
 from thresher.corpus.collection import Collection
+from thresher.corpus.embedders import load_embedder
+from thresher.corpus.ingestion.ingest import ingest
 from thresher.engine import Effort, SearchRequest, SearchResult, StopReason
 from thresher.engine.policies import make_policy
 from thresher.engine.policies.builtin import BuiltinPolicy
@@ -28,7 +30,6 @@ from thresher.engine.policies.builtin.choosing import (
     first_of_each,
     order_logprob,
 )
-from thresher.engine.policies.builtin.rollouts import varied
 from thresher.engine.policies.builtin.weights import (
     FEATURES,
     SHIPPED,
@@ -44,6 +45,7 @@ from thresher.engine.policies.builtin.weights import (
 from thresher.engine.profiles import Profile
 from thresher.engine.requests import Strategy
 from thresher.engine.search import SearchEngine
+from thresher.engine.variation import seeded
 
 CHAIN = {
     "alma.md": "The ferry Alma carried mail. The engine of the Alma was made by Brask Works.",
@@ -204,10 +206,22 @@ def test_shipped_weights_say_what_they_were_trained_on() -> None:
     assert about.date
 
 
-def test_shipped_weights_leave_the_word_on_the_evidence_to_the_rules() -> None:
-    table = np.random.default_rng(3).normal(size=(50, len(FEATURES[Kind.SUFFICIENT])))
-    of_rules, of_shipped = (weights.heads[Kind.SUFFICIENT].scores(table) for weights in (rules_weights(), shipped()))
-    assert np.allclose(of_rules, of_shipped, rtol=1e-5)
+@pytest.mark.slow
+async def test_shipped_weights_tell_what_the_sample_answers_from_what_it_is_not_about(
+    sample_docs: Path, tmp_path: Path
+) -> None:
+    with Collection.open_or_create(tmp_path / "sample", load_embedder("minilm")) as collection:
+        ingest(collection, [sample_docs])
+        engine = SearchEngine(collection, "builtin:learned")
+        words = {
+            question: (await engine.search(SearchRequest(question))).sufficient
+            for question in (
+                "Which yard built the ferry that rescued the Petrel's crew?",
+                "Which enzyme splits lactose in the human gut?",
+                "Who won the 2014 football world cup?",
+            )
+        }
+    assert list(words.values()) == [True, False, False]
 
 
 def test_shipped_weights_load_in_no_time() -> None:
@@ -234,11 +248,11 @@ async def test_the_rules_are_there_when_asked_for(chain: Collection) -> None:
     assert written(by_name) == written(await ask(chain, None))
 
 
-async def test_the_rules_are_the_default_and_the_shipped_weights_have_a_name(chain: Collection) -> None:
+async def test_the_shipped_weights_are_the_default(chain: Collection) -> None:
     by_default = await SearchEngine(chain).search(SearchRequest(QUESTION))
-    assert written(by_default) == written(await ask(chain, None))
+    assert written(by_default) == written(await ask(chain, shipped()))
     by_name = await SearchEngine(chain, "builtin:learned").search(SearchRequest(QUESTION))
-    assert written(by_name) == written(await ask(chain, shipped()))
+    assert written(by_name) == written(by_default)
 
 
 async def test_own_weights_are_used(chain: Collection, tmp_path: Path) -> None:
@@ -283,7 +297,7 @@ async def test_drawn_searches_differ_by_seed_and_repeat_by_seed(chain: Collectio
 
     async def drawn(seed: int) -> list[str]:
         def made(collection: Collection) -> BuiltinPolicy:
-            return varied(BuiltinPolicy(collection, choices=Choices(rules_weights(), drawing)), seed)
+            return seeded(BuiltinPolicy(collection, choices=Choices(rules_weights(), drawing)), seed)
 
         return written(await SearchEngine(chain, made).search(SearchRequest(QUESTION)))
 

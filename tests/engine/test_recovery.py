@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.engine.policies.model.reading.lenient import read_value
+from thresher.engine.policies.model.reading.mentions import named_ids
 from thresher.engine.policies.model.reading.recovery import Written, repair_arguments, repair_calls, repair_name
 from thresher.engine.policies.model.reading.text_calls import spot_calls
 from thresher.engine.policies.model.reading.thoughts import split_thoughts, with_thoughts
@@ -355,6 +356,24 @@ def test_a_cut_text_is_never_read_as_another_value(value: Any, at: int) -> None:
     text = json.dumps({"key": value})
     found = read_value(text[: at % len(text)])
     assert found is None or found.open > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("It stands in c12 and (c1).", ["c12", "c1"]),
+        ("c1, c12, c1 again", ["c1", "c12"]),
+        ("c123 and xc1 and c1-b name none", []),
+        ("`docs/gull.md_0`, then **gull.md_10**", ["docs/gull.md_0", "gull.md_10"]),
+        ("only sea-gull.md_0", ["sea-gull.md_0"]),
+        ("a stray old-gull.md_0 was never shown", []),
+        ("", []),
+    ],
+)
+def test_evidence_is_named_by_its_whole_id(text: str, named: list[str]) -> None:
+    shown = ["c1", "c12", "gull.md_0", "gull.md_1", "gull.md_10", "sea-gull.md_0", "docs/gull.md_0"]
+    assert named_ids(text, shown) == named
+    assert named_ids(text, []) == []
 
 
 @given(st.text(alphabet="{}[]\"':,<>|/\\ab1 \n`()=_", max_size=200))

@@ -14,14 +14,14 @@ from face_support import Outcome
 from rich.console import Console
 from web_server import Answer, Site, serve_site
 
-from thresher.api.cli import evaluate
+from thresher.api.cli.evaluation_table import print_evaluation
 from thresher.corpus.web.fetching import WebFetcher
 from thresher.corpus.web.guard import Guard
 from thresher.corpus.web.providers.local import SavedPages
 from thresher.corpus.web.search import WebSearch
 from thresher.corpus.web.web import LiveWeb
-from thresher.engine.requests import Answer as Written
 from thresher.engine.requests import (
+    ANY_QUESTION,
     Effort,
     RankedEvidence,
     SearchRequest,
@@ -30,9 +30,13 @@ from thresher.engine.requests import (
     StopReason,
     Usage,
 )
-from thresher.train.evaluation.evaluate import ANY_QUESTION, compare
+from thresher.engine.requests import Answer as Written
+from thresher.train.evaluation.evaluation import Evaluation, Row, SetResult
 from thresher.train.evaluation.leakage import BLOCKED, BlockListError, Leak, LeakGuard, Reason, read_patterns
-from thresher.train.evaluation.report import Comparison, EvalReport, QueryResult, SystemResult
+from thresher.train.evaluation.observing import Observed
+from thresher.train.evaluation.running import Setup, evaluate
+from thresher.train.evaluation.summary import LeakCounts
+from thresher.train.evaluation.systems import System
 from thresher.train.tasks.task import Task
 
 LONG = Task(
@@ -201,11 +205,9 @@ def test_without_leaks_the_very_result_comes_back() -> None:
 
 
 def test_no_guard_no_word_of_leaks() -> None:
-    report = EvalReport(
-        "d", "p", "low", None, "e", 10, 1, 1, 0.0, 0.0, (QueryResult(LONG, SystemResult(), SystemResult()),)
-    )
-    assert report.agent_leaks is None
-    assert "leaks" not in report.as_dict()
+    found = SetResult("d", None, "e", 1, 1, 0, 0.0, 0.0, (Row(LONG, {"one-search": Observed()}),))
+    assert found.leaks("one-search") is None
+    assert "leaks" not in found.as_dict()["systems"]["one-search"]
 
 
 # Whole evaluations, over a real site
@@ -242,7 +244,10 @@ def question_set(tmp_path: Path) -> Path:
     return directory
 
 
-def run(directory: Path, site: Site, guard: LeakGuard | None, *sources: Source) -> EvalReport:
+SYSTEM = System("builtin", "builtin", Effort.LOW)
+
+
+def run(directory: Path, site: Site, guard: LeakGuard | None, *sources: Source) -> Evaluation:
     saved = directory.parent / "saved"
     saved.mkdir(exist_ok=True)
     for path in PAGES:
@@ -255,47 +260,55 @@ def run(directory: Path, site: Site, guard: LeakGuard | None, *sources: Source) 
         yield web
         await web.aclose()
 
-    request = SearchRequest(ANY_QUESTION, effort=Effort.LOW, sources=sources, include_answer=True)
-    ways = {"web": request}
-    [report] = compare(directory, ways, embedder="wordllama", open_web=open_web, leak_guard=guard).reports
-    assert report.failures == ()
-    return report
+    request = SearchRequest(ANY_QUESTION, sources=sources, include_answer=True)
+    evaluation = evaluate(
+        directory, [SYSTEM], Setup(request, embedder="wordllama", open_web=open_web, leak_guard=guard)
+    )
+    assert not evaluation.failed
+    return evaluation
+
+
+def leaks(evaluation: Evaluation) -> LeakCounts:
+    counts = evaluation.sets[0].leaks(SYSTEM.name)
+    assert counts is not None
+    return counts
+
+
+def rows(evaluation: Evaluation) -> list[Observed]:
+    return [row.systems[SYSTEM.name] for row in evaluation.sets[0].rows]
 
 
 def test_an_evaluation_on_the_web_is_scored_with_and_without_leaks(question_set: Path, site: Site) -> None:
-    report = run(question_set, site, LeakGuard(), Source.CORPUS, Source.WEB)
-    counts = report.agent_leaks
-    assert counts is not None
+    evaluation = run(question_set, site, LeakGuard(), Source.CORPUS, Source.WEB)
+    counts, agent = leaks(evaluation), evaluation.summary(SYSTEM.name)
     assert (counts.leaky_pages, counts.questions, counts.reasons) == (1, 1, {"question": 1})
     assert counts.web_pages >= 2
-    assert report.agent.answer_found == 1.0
+    assert agent.answer_found == 1.0
     assert counts.without.answer_found == 0.5, "Port Ellin stands only in the page that copied the question"
-    assert counts.without.recall_10 == report.agent.recall_10, "documents of the corpus stay"
-    assert counts.without.trajectory_recall == report.agent.trajectory_recall
-    first, second = report.queries
-    assert first.agent.answer
-    assert first.agent.without_leaks.answer == ""
+    assert counts.without.recall_10 == agent.recall_10, "documents of the corpus stay"
+    assert counts.without.trajectory_recall == agent.trajectory_recall
+    first, second = rows(evaluation)
+    assert first.answer
+    assert first.without_leaks.answer is None
     assert counts.without.answer_right is not None
-    assert second.agent.without_leaks is second.agent
-    as_dict = json.loads(json.dumps(report.as_dict()))
-    assert as_dict["leaks"]["policy"]["without"]["answer_found"] == 0.5
-    assert as_dict["leaks"]["one_search"]["web_pages"] == 0
-    assert as_dict["rows"][0]["policy"]["leaks"] == [
+    assert second.without_leaks is second
+    [data] = json.loads(json.dumps(evaluation.as_dict()))["sets"]
+    assert data["systems"]["builtin"]["leaks"]["without"]["answer_found"] == 0.5
+    assert data["systems"]["one-search"]["leaks"]["web_pages"] >= 1, "one search looks at the web as well"
+    assert data["rows"][0]["systems"]["builtin"]["leaks"] == [
         {"url": site.url("/dump.html"), "reason": "question", "matched": "where stood the yard that built the alma"}
     ]
 
 
 def test_a_blocked_host_takes_every_page_of_it_out(question_set: Path, site: Site) -> None:
-    report = run(question_set, site, LeakGuard(["127.0.0.1"]), Source.CORPUS, Source.WEB)
-    counts = report.agent_leaks
-    assert counts is not None
+    evaluation = run(question_set, site, LeakGuard(["127.0.0.1"]), Source.CORPUS, Source.WEB)
+    counts = leaks(evaluation)
     assert counts.leaky_pages == counts.web_pages == counts.reasons["blocked_address"]
     assert counts.questions == 2
-    assert (counts.without.answer_found, counts.without.answer_right) == (0.0, 0.0)
+    assert (counts.without.answer_found, counts.without.answer_right) == (0.0, None), "no answer in words is left"
     alone = run(question_set, site, LeakGuard(["127.0.0.1"]), Source.CORPUS)
-    assert alone.agent_leaks is not None
-    assert (alone.agent_leaks.web_pages, alone.agent_leaks.leaky_pages) == (0, 0)
-    assert alone.agent_leaks.without == alone.agent
+    assert (leaks(alone).web_pages, leaks(alone).leaky_pages) == (0, 0)
+    assert leaks(alone).without == alone.sets[0].summary(SYSTEM.name)
 
 
 def test_the_command(question_set: Path, tmp_path: Path) -> None:
@@ -304,9 +317,9 @@ def test_the_command(question_set: Path, tmp_path: Path) -> None:
     blocked.write_text("answers.example\n")
     outcome = Outcome(*arguments, "--leak-guard", "--blocked-hosts", blocked, "--json")
     assert outcome.code == 0, outcome.err
-    assert outcome.json["leaks"]["policy"]["leaky_pages"] == 0
+    assert outcome.json["sets"][0]["systems"]["builtin+effort=low"]["leaks"]["leaky_pages"] == 0
     shown = Outcome(*arguments, "--leak-guard")
-    assert "leak guard, builtin (low): no web pages were shown" in shown.out
+    assert "leak guard, builtin+effort=low: no web pages were shown" in shown.out
     assert "leak" not in Outcome(*arguments).out
     blocked.write_text("nonsense\n")
     refused = Outcome(*arguments, "--leak-guard", "--blocked-hosts", blocked)
@@ -315,22 +328,24 @@ def test_the_command(question_set: Path, tmp_path: Path) -> None:
 
 
 def test_the_table_has_both_scores_and_says_why(question_set: Path, site: Site) -> None:
-    report = run(question_set, site, LeakGuard(), Source.CORPUS, Source.WEB)
+    evaluation = run(question_set, site, LeakGuard(), Source.CORPUS, Source.WEB)
     console = Console(file=io.StringIO(), width=200)
-    evaluate._print(console, Comparison({"builtin (low)": report}))
+    print_evaluation(console, evaluation.as_dict())
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
-    assert "builtin (low), without leaks" in shown
+    assert "builtin, without leaks" in shown
     [row] = [line.split() for line in shown.splitlines() if "answer found" in line]
-    assert row[-4:] == ["100.0", "%", "50.0", "%"]
-    assert "leak guard, one search: no web pages were shown" in shown
-    assert report.agent_leaks is not None
-    pages = report.agent_leaks.web_pages
-    assert f"leak guard, builtin (low): 1 of {pages} web pages leak, on 1 question (question 1)" in shown
+    # One search found the copied question too: each system as it is, then each without leaks.
+    assert row[-8:] == ["100.0", "%", "100.0", "%", "50.0", "%", "50.0", "%"]
+    pages = leaks(evaluation).web_pages
+    assert f"leak guard, builtin: 1 of {pages} web pages leak, on 1 question (question 1)" in shown
 
 
 def test_evidence_that_was_shown_and_not_returned_counts_too(question_set: Path, site: Site) -> None:
-    report = run(question_set, site, LeakGuard(), Source.CORPUS, Source.WEB)
-    shown = report.queries[0].agent
-    assert site.url("/dump.html") in shown.shown
-    assert site.url("/dump.html") not in shown.without_leaks.shown
+    evaluation = run(question_set, site, LeakGuard(), Source.CORPUS, Source.WEB)
+    first, _ = rows(evaluation)
+    assert [leak["url"] for leak in first.leaks] == [site.url("/dump.html")]
+    assert first.web_pages is not None
+    assert first.web_pages >= 2
+    assert first.clean is not None
+    assert site.url("/dump.html") not in first.clean.returned

@@ -78,3 +78,25 @@ def test_reads_the_evaluation_sets(name: str, queries: int, without_gold: int | 
     assert len(tasks) == queries
     unanswerable = sum(not task.answerable for task in tasks)
     assert unanswerable == without_gold if without_gold is not None else unanswerable > 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "found"),
+    [
+        (("Insufficient information.",), "", ()),
+        (("I do not know.", "Sorry"), "", ("Sorry",)),
+        (("Which case are you referring to?",), "UNDERSPECIFIED", ()),
+        (("I do not have details about giant sequoias.",), "null_query", ()),
+        (("Ada",), "bridge", ("Ada",)),
+    ],
+)
+def test_that_there_is_no_answer_is_none(answers: tuple[str, ...], kind: str, found: tuple[str, ...]) -> None:
+    assert Task("t", "Who?", answers, type=kind).to_be_found == found
+    assert Task("t", "Who?", answers, ("d1",), type=kind).to_be_found == answers
+
+
+@pytest.mark.parametrize("name", ["multihop_rag_partial", "mtrag_un"])
+def test_no_question_of_the_sets_without_gold_has_an_answer(name: str) -> None:
+    tasks = [task for task in load_tasks(shared_data(name) / "queries.jsonl") if not task.gold_ids]
+    assert len(tasks) > 50
+    assert {task.type: task.to_be_found for task in tasks if task.to_be_found} == {}

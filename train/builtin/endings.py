@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from thresher.train.builtin.gathering import Episode, other_end
+from thresher.train.builtin.gathering import Episode
 from thresher.train.metrics.answers import answer_in_text
 from thresher.train.metrics.retrieval import distinct
 from thresher.train.rewards.facts import Facts
@@ -32,7 +32,7 @@ class Endings:
     def _answers(self) -> list[bool]:
         """For each passage, whether an answer stands in it."""
         assert self._episode.result.trajectory is not None
-        answers = self._episode.rollout.task.answers
+        answers = self._episode.rollout.task.to_be_found
         return [answer_in_text(answers, [item.text]) for item in self._episode.result.trajectory.evidence]
 
     def facts(self, rows: Sequence[int], sufficient: bool | None) -> Facts:
@@ -51,6 +51,3 @@ class Endings:
     def reward(self, rows: Sequence[int], sufficient: bool | None, *, progress: float = 1.0) -> float:
         """What the search would have earned."""
         return reward_of(self.facts(rows, sufficient), self._scorer.profile, progress=progress).total
-
-
-__all__ = ["Endings", "other_end"]

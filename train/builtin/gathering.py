@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from thresher.engine.policies.builtin.choosing import Choice, Choices, Drawing
 from thresher.engine.policies.builtin.policy import SEARCHES, BuiltinPolicy
 from thresher.engine.policies.builtin.weights import FEATURES, Floats, Kind, Weights
 from thresher.engine.requests import SearchRequest, SearchResult
-from thresher.engine.results import ranked_evidence
 from thresher.engine.search import SearchEngine
 from thresher.train.builtin.corpus import RememberingCorpus
 from thresher.train.builtin.sources import Source
@@ -131,18 +130,6 @@ def run_groups(
         ]
 
     return asyncio.run(run())
-
-
-def other_end(episode: Episode, rows: Iterable[int], sufficient: bool | None) -> SearchResult:
-    """The same search, had it ended with another list (rows of its passages) and another word on it.
-
-    Everything before the end is as it was, so this is what the engine would have returned.
-    """
-    result = episode.result
-    assert result.trajectory is not None
-    evidence = result.trajectory.evidence
-    ranked = tuple(ranked_evidence(evidence[row], 1 / rank) for rank, row in enumerate(rows, 1))
-    return replace(result, results=ranked, sufficient=sufficient)
 
 
 def useful_queries(episode: Episode, gold: Sequence[bool]) -> list[tuple[Choice, list[tuple[int, bool]]]]:

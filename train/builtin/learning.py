@@ -12,7 +12,6 @@ from thresher.engine.policies.builtin.weights import FEATURES, Floats, Head, Kin
 
 Gradient = Mapping[str, Floats]
 """By the name of the head's field."""
-LEARNED = ("linear", "hidden", "bias", "out")
 
 
 def with_hidden_units(head: Head, units: int, generator: np.random.Generator, *, spread: float = 0.3) -> Head:

@@ -103,7 +103,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage that is read: the title is that of its document; `header`: cells of the table that it goes on with."""
+    """A passage that is read; the title is that of its document."""
 
     chunk_id: int
     document_id: str

@@ -20,9 +20,10 @@ from thresher.train.generation.candidates import (
     Streams,
     TemplateStreams,
 )
-from thresher.train.generation.drafts import Draft
+from thresher.train.generation.drafts import Draft, Step
 from thresher.train.generation.errors import GenerationError
-from thresher.train.generation.exploring import Atlas, explore
+from thresher.train.generation.exploring import Atlas, Passage, explore
+from thresher.train.generation.facts import Where
 from thresher.train.generation.journal import Journal
 from thresher.train.generation.verifying import REASONS, Rejection, Verifier
 
@@ -261,7 +262,7 @@ class _Run:
             raise failed
         self.report.resumed += sum(line is not None for line in known)
         return [
-            made[candidate.key] if line is None else (line, candidate.draft or _again(line))
+            made[candidate.key] if line is None else (line, candidate.draft or drafted(line, self._atlas.passages))
             for candidate, line in zip(batch, known, strict=True)
         ]
 
@@ -346,13 +347,19 @@ def filled_first(kind: str) -> tuple[bool, bool, int]:
     return kind == "1", kind == COMPARISON, -int(kind) if kind.isdigit() else 0
 
 
-def _again(line: Mapping[str, Any]) -> Draft | None:
-    """The draft of a model that a journal's line tells of; None for one that was refused."""
+def drafted(line: Mapping[str, Any], passages: Mapping[int, Passage]) -> Draft | None:
+    """The draft of a model that a journal's line tells of; None for one that was refused.
+
+    The clues of its steps are lost, and its words are one part: it can be asked for, and not be extended.
+    """
     task = line.get("task")
     if task is None:
         return None
-    from thresher.train.generation.drafts import Step
-    from thresher.train.generation.facts import Where
+
+    def where(evidence: Mapping[str, Any]) -> Where:
+        begins = passages[evidence["chunk_id"]].start  # a task's offsets count from the beginning of its document
+        own = (evidence["start"] - begins, evidence["end"] - begins)
+        return Where(evidence["chunk_id"], evidence["document_id"], *own)
 
     steps = tuple(
         Step(
@@ -360,7 +367,7 @@ def _again(line: Mapping[str, Any]) -> Draft | None:
             each["answer"],
             each["key"],
             each["question"],
-            Where(each["chunk_id"], each["document_id"], each["start"], each["end"]),
+            where(each),
             each["target"],
         )
         for each in task["evidence"]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from thresher.corpus.paths import replace_file
 from thresher.train.generation.errors import GenerationError
 from thresher.train.lines import LineFile, write_lines
 from thresher.train.tasks.task import QUERIES
@@ -80,9 +81,9 @@ class Journal:
     ) -> None:
         """Put the set in its place, and end the run."""
         write_lines(self._folder / REJECTED, rejected)
-        temporary = self._folder / f"{REPORT}.new"
-        temporary.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        temporary.replace(self._folder / REPORT)
+        text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+        # A model may have written what UTF-8 has no form for, a lone surrogate: no reason to fail at the end.
+        replace_file(self._folder / REPORT, text.encode("utf-8", "replace").decode("utf-8"))
         write_lines(self._folder / QUERIES, tasks)
         self._path.unlink()
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from thresher.train.judges.stats import JudgeStats
+from thresher.train.metrics.retrieval import mean
 
 PASSES = 0.5
 """A score of so much or more counts as "right", where a yes or no is wanted."""
@@ -137,16 +138,16 @@ def agreement(
         "labelled": sum(case.label is not None for case in own),
         "right": sum(case.label is True for case in own),
         "controls": len(controls),
-        "controls_passed": _share(passed),
-        "accuracy": _share([label == verdict for label, verdict in verdicts]),
+        "controls_passed": mean(passed),
+        "accuracy": mean(label == verdict for label, verdict in verdicts),
         "kappa": cohens_kappa(verdicts),
         "pearson": pearson(scores, [reward for _, reward in rewarded]),
         "spearman": spearman(scores, [reward for _, reward in rewarded]),
-        "score_right": _mean([score for label, score in known if label and score is not None]),
-        "score_wrong": _mean([score for label, score in known if not label and score is not None]),
+        "score_right": mean(score for label, score in known if label and score is not None),
+        "score_wrong": mean(score for label, score in known if not label and score is not None),
         "pairs": len(preferences),
-        "pairs_right": _share([preference.word == "first" for preference in preferences]),
-        "pairs_tied": _share([preference.word == "tie" for preference in preferences]),
+        "pairs_right": mean(preference.word == "first" for preference in preferences),
+        "pairs_tied": mean(preference.word == "tie" for preference in preferences),
         "position_bias": pair_stats.position_bias,
         "first_place": pair_stats.first / placed if placed else None,
         "disagreement": stats.disagreement,
@@ -231,14 +232,6 @@ def _ranks(values: Sequence[float]) -> list[float]:
     ends = np.cumsum(counts)
     middle = ends - (counts - 1) / 2
     return [float(middle[place]) for place in places]
-
-
-def _share(values: Sequence[bool]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _rate(part: int, whole: int) -> float | None:

@@ -20,7 +20,8 @@ class JudgeStats:
         replies, unparsable: of the model in this process, the second try of a vote included.
         decisions: criteria and orders of pairs that were voted on; `undecided`: without a majority; `disagreed`: with
             votes that differ.
-        unasked: criteria that an answer without content left unmet, without a question to the judge.
+        unasked: criteria that an answer without content left unmet, and pairs that it lost, without a question to the
+            judge.
         comparisons: pairs; `inconsistent`: whose two orders contradict each other; `first`, `second`: decisions for the
             one that was shown first, or second.
         stripped: pieces of the material that were taken out since they speak to a judge.

@@ -19,7 +19,6 @@ level holds for clients that are honest about sessions, as the backend of one's 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,8 +28,9 @@ from numpy.typing import NDArray
 
 from thresher.train.loop.gate import Verdict
 from thresher.train.loop.releases import Canary, Current
-from thresher.train.loop.sequential import Floats, differences, evidence, first_beyond, log_capital, means
+from thresher.train.loop.sequential import Floats, differences, evidence, first_beyond, log_capital
 from thresher.train.loop.settings import CanarySettings
+from thresher.train.metrics.retrieval import mean
 from thresher.train.production.reading import Outcome, harm, read, tally, used
 from thresher.train.production.records import ServedSearch, Signal
 
@@ -216,7 +216,7 @@ def _figures(seen: Sequence[Observation], share: float, settings: CanarySettings
     for name, arm in (("live", False), ("canary", True)):
         own = [each for each in seen if each.canary is arm]
         figures[name] = {"users": len(own)} | {
-            what: means([getattr(each, what) for each in own]) for what in ("used", "harm", "known", "seconds")
+            what: mean(getattr(each, what) for each in own) for what in ("used", "harm", "known", "seconds")
         }
     dealt = [each.canary for each in seen]
     for reading, (low, high) in RANGES.items():
@@ -235,4 +235,4 @@ def _said(figures: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0
+    return mean(values) or 0.0

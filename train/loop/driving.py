@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thresher.engine.requests import SearchRequest
+from thresher.engine.requests import ANY_QUESTION, SearchRequest
 from thresher.train.errors import TrainError
-from thresher.train.evaluation.evaluate import ANY_QUESTION
 from thresher.train.loop.canary import judged, observations
 from thresher.train.loop.errors import StaleDecision
 from thresher.train.loop.gate import gate

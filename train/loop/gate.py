@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from thresher.train.loop.sequential import evidence, log_capital, means
+from thresher.train.loop.sequential import evidence, log_capital
 from thresher.train.loop.settings import GateSettings, Guards
+from thresher.train.metrics.retrieval import mean
 
 Outcome = Literal["better", "worse", "undecided"]
 
@@ -125,7 +126,7 @@ def _verdict(outcome: Outcome, pairs: list[Pair], faults: list[Pair], settings: 
         "gain": asdict(shown),
         **{
             arm: {
-                "score": means([getattr(pair, arm).score for pair in pairs]),
+                "score": mean(getattr(pair, arm).score for pair in pairs),
                 **{name: _share(pairs, name, arm) for name in ("well_formed", "failed", "abstained")},
                 **{name: _total(pairs, name, arm) for name in ("seconds", "tokens")},
             }
@@ -150,7 +151,7 @@ def _gains(pairs: Sequence[Pair]) -> list[float]:
 
 
 def _share(pairs: Sequence[Pair], name: str, arm: str) -> float:
-    return means([float(getattr(getattr(pair, arm), name)) for pair in pairs]) or 0.0
+    return mean(float(getattr(getattr(pair, arm), name)) for pair in pairs) or 0.0
 
 
 def _total(pairs: Sequence[Pair], name: str, arm: str) -> float:

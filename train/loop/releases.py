@@ -263,6 +263,9 @@ def decide(
 def rollback(folder: Path, to: str | None = None, *, who: str, reasons: Sequence[str] = ()) -> Decision:
     """Take the canary back; or, without one or with `to`, make a former live release live again.
 
+    Without `to` that is the one that was live before: rolled back once more, it goes back to what it came from, as an
+    undo of the undo. To go further back, name the release.
+
     Raises:
         LoopError: there is nothing to go back to, or `to` was never live.
     """

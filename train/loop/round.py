@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thresher.engine.policies.builtin.weights import About, Weights, save_weights
-from thresher.engine.requests import SearchRequest
+from thresher.engine.requests import ANY_QUESTION, SearchRequest
 from thresher.train.builtin.run import BuiltinTraining, train_builtin
 from thresher.train.builtin.sources import Source
-from thresher.train.evaluation.evaluate import ANY_QUESTION
 from thresher.train.loop.learning import SOURCE
 from thresher.train.loop.releases import ARTEFACTS, Release
 from thresher.train.loop.settings import TrainingSettings

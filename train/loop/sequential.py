@@ -18,7 +18,6 @@ nonasymptotic confidence sequences" (2021), section 4.2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -156,11 +155,6 @@ def wilson(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
     centre = (share + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def means(outcomes: Sequence[float]) -> float | None:
-    """The mean; None without values."""
-    return math.fsum(outcomes) / len(outcomes) if outcomes else None
 
 
 def _exp(log: float) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from thresher.corpus.paths import replace_file
 from thresher.train.monitoring.log import StepLog
 
 State = Literal["running", "finished", "interrupted", "failed", "unknown"]
@@ -55,9 +56,7 @@ def held(path: Path) -> bool:
 def record_failure(folder: Path, error: BaseException) -> None:
     """Note in a run's folder what ended it, whole or not at all. A run that goes on later makes it out of date."""
     record = {"error": type(error).__name__, "message": str(error), "at": time.time()}
-    scratch = folder / f".{FAILURE}.{os.getpid()}"
-    scratch.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    scratch.replace(folder / FAILURE)
+    replace_file(folder / FAILURE, json.dumps(record) + "\n")
 
 
 def read_failure(folder: Path, log: Path) -> Failure | None:

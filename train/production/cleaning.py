@@ -15,6 +15,7 @@ from thresher.engine.trajectory import Trajectory
 from thresher.train.production.detectors import Detector, tokens_in
 from thresher.train.production.records import ServedSearch, Signal
 from thresher.train.production.redaction import Redactor
+from thresher.train.trajectories import trajectories_of
 
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text; raises what it likes on ids that it does not have."""
@@ -194,10 +195,7 @@ def _drop_digests(data: dict[str, Any]) -> None:
 def _engine_ids(search: ServedSearch) -> frozenset[str]:
     """Ids that the engine or the corpus issued, which look random and are not secret."""
     found = {search.id, *(part for result in search.results for part in (result.id, result.document_id))}
-    todo = [search.trajectory] if search.trajectory is not None else []
-    while todo:
-        trajectory = todo.pop()
-        todo += trajectory.subagents
+    for trajectory in trajectories_of(search.trajectory) if search.trajectory is not None else ():
         found |= {trajectory.id, *trajectory.id.split("/")}
         for record in trajectory.evidence:
             found |= {record.id, record.key, record.chunk_id, record.document_id}

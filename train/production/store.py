@@ -145,7 +145,7 @@ class ProductionStore:
             }
             for search, signals in self.joined(since=since, until=until, tenant=tenant)
         )
-        _private_new(path)
+        _private_new(path)  # `write_lines` writes through this very file, so that nobody else may ever read it
         return write_lines(path, records)
 
     def purge(

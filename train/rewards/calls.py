@@ -1,4 +1,4 @@
-"""Which calls of a search could not be run as written, and which searches it is made of."""
+"""Which calls of a search could not be run as written, and which were refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from thresher.engine.policy import Outcome
-from thresher.engine.trajectory import CallRecord, ObservationRecord, Trajectory, TurnRecord
+from thresher.engine.trajectory import CallRecord, ObservationRecord, TurnRecord
 
 _UNREADABLE = (
     "There is no tool ",
@@ -18,20 +18,6 @@ _UNREADABLE = (
 
 _NOT_THE_REPLYS = ("the model server failed", "the model's context is")
 """Begin those of a turn's faults that tell of the server, or of a small context, and not of what was written."""
-
-
-def trajectories_of(trajectory: Trajectory) -> Iterator[Trajectory]:
-    """A search and all that ran below it: sub-agents, rollouts, the collections of a federated one."""
-    yield trajectory
-    for part in trajectory.subagents:
-        yield from trajectories_of(part)
-
-
-def roots_of(trajectory: Trajectory) -> tuple[Trajectory, ...]:
-    """The searches that a caller asked for: rollouts and collections each, where the trajectory only holds theirs."""
-    if trajectory.opening or not trajectory.subagents:
-        return (trajectory,)
-    return tuple(root for part in trajectory.subagents for root in roots_of(part))
 
 
 def malformed_calls(turns: Iterable[TurnRecord]) -> int:

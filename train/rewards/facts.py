@@ -17,9 +17,10 @@ from thresher.engine.tools.finish import FINISH
 from thresher.engine.trajectory import COLLECTION, Trajectory, TurnRecord
 from thresher.train.metrics.answers import answer_found, answer_score, findable
 from thresher.train.metrics.retrieval import distinct
-from thresher.train.rewards.calls import malformed_calls, refused_calls, roots_of, trajectories_of
+from thresher.train.rewards.calls import malformed_calls, refused_calls
 from thresher.train.rollouts.faults import fault_of
 from thresher.train.tasks.task import Task
+from thresher.train.trajectories import roots_of, trajectories_of
 
 OPEN_TYPES = frozenset({"open", "open-ended"})
 """Types of tasks without a known answer, and with answers to be found: nobody earns by leaving them open."""
@@ -36,7 +37,7 @@ class Facts:
     Attributes:
         gold: documents that hold the evidence; `reachable`: those of them that the collection has.
         returned: distinct documents of the returned list, best first; `shown`: documents of all passages ever shown.
-        has_answers: whether the task has answers to compare with.
+        has_answers: whether the task has answers to compare with; that there is none is not one.
         answer_returned, answer_shown: one of the answers stands in a returned passage, in any that was shown. "Yes"
             and "no" stand everywhere, so a task with no other answers counts as answered where all its gold is.
         answer_f1: how well the answer in words matches one of the answers, in [0, 1]: 1 if they say the same (see
@@ -131,8 +132,9 @@ def facts_of(
     documents = [name(evidence.document_id) for part in parts for evidence in part.evidence]
     shown = frozenset(documents) if trajectory is not None else frozenset(returned)
     texts = [evidence.text for part in parts for evidence in part.evidence] or [item.text for item in result.results]
-    looked_for = findable(task.answers)
-    place = _place_of(task.answers, result.results, name) if looked_for else None
+    answers = task.to_be_found
+    looked_for = findable(answers)
+    place = _place_of(answers, result.results, name) if looked_for else None
     pruned = [
         name(e.document_id) for root in roots for gone in [set(root.pruned)] for e in root.evidence if e.id in gone
     ]
@@ -142,12 +144,12 @@ def facts_of(
         reachable=gold if reachable is None else gold.intersection(reachable),
         returned=returned,
         shown=shown,
-        has_answers=bool(task.answers),
+        has_answers=bool(answers),
         answer_returned=place is not None if looked_for else _all_of(gold, task, returned),
-        answer_shown=answer_found(task.answers, texts) if looked_for else _all_of(gold, task, shown),
+        answer_shown=answer_found(answers, texts) if looked_for else _all_of(gold, task, shown),
         answer_f1=None
         if result.answer is None or not result.answer.text
-        else answer_score(result.answer.text, task.answers),
+        else answer_score(result.answer.text, answers),
         finished=bool(trajectory) and result.stop_reason is StopReason.FINISHED,
         sufficient=result.sufficient,
         stop_reason=str(result.stop_reason),

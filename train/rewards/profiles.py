@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import field as a_field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +48,9 @@ class RewardProfile:
         steps, steps_scale: weight and unit of the cost of turns one after another, of the same form.
         floor: ε. Penalties for how a search was done take no reward below it, or below what was earned if that is
             less. Penalties for breaking the rules of the tools (`malformed`, `unseen`) come off beneath it.
+        earns: weights of terms that installed packages add (`thresher.train.rewards.added`), by their names; they are
+            earned as the others are.
+        costs: weights of such terms that come off as penalties for how a search was done do.
     """
 
     name: str
@@ -90,6 +94,8 @@ class RewardProfile:
     steps: float = 0.0
     steps_scale: float = 8.0
     floor: float = 0.01
+    earns: Mapping[str, float] = a_field(default_factory=dict, hash=False)
+    costs: Mapping[str, float] = a_field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -98,11 +104,16 @@ class RewardProfile:
                 if not isinstance(value, str) or not value.strip():
                     raise ProfileError(f"a reward profile needs a name, got {value!r}")
                 continue
+            if field.name in ("earns", "costs"):
+                self._check_added(field.name, value)
+                continue
             whole = field.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
                 raise self._wrong(field.name, f"a {'whole ' if whole else ''}number, got {value!r}")
             if not math.isfinite(value) or value < 0:
                 raise self._wrong(field.name, f"0 or more, got {value!r}; penalties are written as positive numbers")
+        if both := sorted(set(self.earns) & set(self.costs)):
+            raise self._wrong("costs", f"without what earns has, too: {', '.join(both)}")
         for key in ("beta_start", "beta_end", "length_scale", "length_k", "steps_scale", "swarm_until"):
             if getattr(self, key) <= 0:
                 raise self._wrong(key, f"above 0, got {getattr(self, key)!r}")
@@ -118,6 +129,13 @@ class RewardProfile:
             raise self._wrong("malformed", "above 0: a call that cannot be run must never pay better than a good one")
         if self.malformed / 2 < self.unseen_cap:
             raise self._wrong("malformed", f"at least twice unseen_cap ({self.unseen_cap}), got {self.malformed}")
+
+    def _check_added(self, key: str, weights: Any) -> None:
+        if not isinstance(weights, Mapping):
+            raise self._wrong(key, f"a table of weights, such as [{key}] two_sources = 0.2; got {weights!r}")
+        for name, weight in weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+                raise self._wrong(f"{key}.{name}", f"0 or more, got {weight!r}; penalties are written in [costs]")
 
     def _wrong(self, key: str, what: str) -> ProfileError:
         return ProfileError(f"reward profile {self.name!r}: {key} must be {what}")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thresher.train.rewards import swarm, terms
+from thresher.train.rewards.added import added_term, added_terms
 from thresher.train.rewards.facts import Facts
-from thresher.train.rewards.profiles import RewardProfile
+from thresher.train.rewards.profiles import ProfileError, RewardProfile
 
 EARNED = (
     "f_beta",
@@ -61,19 +62,45 @@ def reward_of(facts: Facts, profile: RewardProfile, *, progress: float = 1.0) ->
     to one of a search that breaks rules. So it never lifts a search above another whose total without judges is better
     by more than that weight.
 
+    Terms that installed packages add are earned (`profile.earns`) or are for conduct (`profile.costs`). What a package
+    pays is not checked against the policies that cheat until `thresher train hacks` is run with the profile.
+
     Args:
         progress: of the training, in [0, 1]: anneals β and λ.
+
+    Raises:
+        ProfileError: an added term has the name of one of ours, is not installed, or gave no number in [0, 1].
 
     Returns:
         A total in [−(malformed + unseen_cap), sum of the weights of what can be earned].
     """
-    values = _terms(facts, profile, progress)
-    parts = {name: weight * values[name] for name, weight in _weights(profile, progress).items()}
-    earned = sum(parts[name] for name in EARNED)
-    conduct = sum(parts[name] for name in CONDUCT)  # negative, as all penalties are
+    added = _added_weights(profile)
+    values = _terms(facts, profile, progress) | added_terms(facts, added)
+    parts = {name: weight * values[name] for name, weight in {**_weights(profile, progress), **added}.items()}
+    earned = sum(parts[name] for name in (*EARNED, *profile.earns))
+    conduct = sum(parts[name] for name in (*CONDUCT, *profile.costs))  # negative, as all penalties are
     floor = min(profile.floor, earned)
     total = max(earned + conduct, floor) + sum(parts[name] for name in RULES)
     return Reward(total=total, terms=values, parts=parts, floored=earned + conduct < floor)
+
+
+def check_added(profile: RewardProfile) -> None:
+    """Make sure that all terms which a profile takes from packages are there, before anything is run for it.
+
+    Raises:
+        ProfileError: one has the name of one of ours, or is not installed.
+        PluginError: one cannot be imported.
+    """
+    for name in _added_weights(profile):
+        added_term(name)
+
+
+def _added_weights(profile: RewardProfile) -> dict[str, float]:
+    """Of every term that packages add, those of penalties negative."""
+    added = {**profile.earns, **{name: -weight for name, weight in profile.costs.items()}}
+    if clash := sorted(added.keys() & {*EARNED, *CONDUCT, *RULES}):
+        raise ProfileError(f"reward profile {profile.name!r}: {', '.join(clash)} are terms of ours, not of a package")
+    return added
 
 
 def _weights(profile: RewardProfile, progress: float) -> dict[str, float]:

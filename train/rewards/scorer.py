@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from thresher.engine.requests import SearchRequest, SearchResult
 from thresher.train.rewards.facts import Facts, facts_of, identity
 from thresher.train.rewards.profiles import ProfileError, RewardProfile, load_profile
-from thresher.train.rewards.reward import Reward, reward_of
+from thresher.train.rewards.reward import Reward, check_added, reward_of
 from thresher.train.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -77,9 +77,12 @@ def scorer_for(collection: Collection, profile: RewardProfile | str, *, judged: 
         judged: a judge is asked, too (`thresher.train.judges.scorer`).
 
     Raises:
-        ProfileError: there is no such profile, or it pays a judge and none is asked: all would earn 0 of that.
+        ProfileError: there is no such profile, it takes a term that no package adds, or it pays a judge and none is
+            asked: all would earn 0 of that.
+        PluginError: a term that a package adds cannot be imported.
     """
     profile = profile if isinstance(profile, RewardProfile) else load_profile(profile)
+    check_added(profile)  # now, and not when the first searches of a run are scored
     if profile.judge and not judged:
         raise ProfileError(
             f"reward profile {profile.name!r} pays a judge, and none is asked here: name one (judge.model, or --judge "

@@ -9,7 +9,6 @@ outside, and everything else counts as the policy's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from thresher.corpus.errors import CorpusError
@@ -17,6 +16,7 @@ from thresher.engine.errors import EngineError, InvalidRequest
 from thresher.engine.policy import Outcome
 from thresher.engine.requests import SearchResult, StopReason
 from thresher.engine.trajectory import COULD_NOT_SEARCH, Trajectory
+from thresher.train.trajectories import trajectories_of
 
 PASSING = frozenset(
     {
@@ -74,7 +74,7 @@ def fault_of(result: SearchResult) -> Fault | None:
     trajectory = result.trajectory
     if trajectory is None:
         return None
-    faults = [fault for part in _agents(trajectory) if (fault := _own_fault(part)) is not None]
+    faults = [fault for part in trajectories_of(trajectory) if (fault := _own_fault(part)) is not None]
     return next((fault for fault in faults if not fault.passing), faults[0] if faults else None)
 
 
@@ -87,12 +87,6 @@ def fault_of_error(error: Exception) -> Fault | None:
     if code in PASSING or isinstance(error, OSError | MemoryError) or type(error).__name__ in PASSING:
         return Fault(text)
     return Fault(text, passing=False) if isinstance(error, EngineError | CorpusError) else None
-
-
-def _agents(trajectory: Trajectory) -> Iterator[Trajectory]:
-    yield trajectory
-    for part in trajectory.subagents:
-        yield from _agents(part)
 
 
 def _own_fault(trajectory: Trajectory) -> Fault | None:

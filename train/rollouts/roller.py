@@ -18,13 +18,10 @@ from thresher.train.rollouts.rollout import Group
 from thresher.train.rollouts.scoring import Scores
 from thresher.train.rollouts.searching import Attempt, Found, search_once
 from thresher.train.rollouts.settings import RollSettings
-from thresher.train.rollouts.single import roll_group
 from thresher.train.rollouts.slots import Slots
 from thresher.train.rollouts.staleness import Bound
 from thresher.train.rollouts.stats import RollStats
 from thresher.train.tasks.task import Task
-
-__all__ = ["RollSettings", "Roller", "Settling", "roll_group"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +53,6 @@ class Roller:
 
     An infrastructure fault (`thresher.train.rollouts.faults`) is tried again after a wait; whatever a policy brings
     about is scored as it is. What no attempt got past stays in its group without a reward.
-
-    For rollouts that are strictly on-policy take `settings.synchronous()`: those of a step then begin when `published`
-    has told of the step before.
 
     Args:
         engine: the engine that serves; its policy is what is trained.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from thresher.train.rollouts.budgets import SearchBudget
 
@@ -17,7 +17,7 @@ class RollSettings:
             follows from that.
         concurrency: searches at once.
         max_staleness: versions that the oldest turn of a rollout may be behind the weights that it trains; 0 is
-            strictly on-policy.
+            strictly on-policy: the rollouts of a step begin when the step before has changed the weights.
         attempts: how often a search is run, infrastructure faults counted, before it is given up.
         group_attempts: how often a group of which fewer than two rollouts are left is tried, before it is dropped.
         give_up_after: so many groups dropped in a row end the run.
@@ -55,10 +55,6 @@ class RollSettings:
     def fewest(self) -> int:
         """Scored rollouts that a group must have: one alone has no baseline."""
         return min(2, self.group_size)
-
-    def synchronous(self) -> RollSettings:
-        """The same, strictly on-policy: the rollouts of a step begin when the step before has changed the weights."""
-        return replace(self, max_staleness=0)
 
     def wait_s(self, attempt: int, dice: float) -> float:
         """Seconds before attempt `attempt` + 1 (from 1). `dice` in [0, 1] keeps those that failed together apart."""

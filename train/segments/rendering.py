@@ -49,11 +49,6 @@ class Taught:
     rebuilt: bool = False
 
 
-def taught_segments(trajectory: Trajectory, style: Style, *, limit: int | None = None) -> list[Segment]:
-    """The segments of `taught`."""
-    return list(taught(trajectory, style, limit=limit).segments)
-
-
 def taught(trajectory: Trajectory, style: Style, *, limit: int | None = None) -> Taught:
     """Rows without logprobs in which what the student should write is marked as sampled.
 

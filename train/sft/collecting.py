@@ -93,7 +93,7 @@ async def collect(
     Searches that a fault took away are no candidates; `on_group` sees them. Searches of `at_once`
     tasks run beside each other; `seed` decides what the rollouts of each task vary.
     """
-    from thresher.train.rollouts.roller import roll_group
+    from thresher.train.rollouts.single import roll_group
 
     slots = asyncio.Semaphore(at_once * size)
     done = 0

@@ -13,24 +13,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
-
 from thresher.engine.agent import PolicyFactory
 from thresher.engine.policies.model.tokens.styles import Style
 from thresher.train.errors import RunError
-from thresher.train.monitoring.log import LOG_NAME, LogWriter, StepLog
 from thresher.train.rollouts.settings import RollSettings
 from thresher.train.sft.candidates import Candidate
 from thresher.train.sft.collecting import collect, recorded_searches, student_engine
 from thresher.train.sft.examples import Example, examples_of, read_examples, write_examples
 from thresher.train.sft.filtering import filtered
 from thresher.train.sft.settings import FREE, SftSettings
-from thresher.train.trainer.checkpoints import last_checkpoint, mark_complete
+from thresher.train.sft.watching import SftWatch
+from thresher.train.trainer.checkpoints import last_checkpoint
 from thresher.train.trainer.environment import Environment, OpenCollection, environment, questions_of, style_of
 from thresher.train.trainer.evaluating import EVALUATION_SEED, Evaluation, append_evaluation, evaluate, read_evaluations
 from thresher.train.trainer.folder import run_folder
 from thresher.train.trainer.models import (
     export,
+    longest_row,
     model_folder,
     process_state,
     quietly,
@@ -39,7 +38,7 @@ from thresher.train.trainer.models import (
     trainer_arguments,
 )
 from thresher.train.trainer.source import Background
-from thresher.train.trainer.tracking import Tracker, trackers
+from thresher.train.trainer.tracking import trackers
 from thresher.train.trainer.watching import Tell, nothing
 
 EXAMPLES = "examples.jsonl"
@@ -122,10 +121,12 @@ def train_sft(
             last_checkpoint(out / "checkpoints")
             questions = questions_of(settings.tasks, settings.evaluation)
             written = out / EXAMPLES
-            if questions.dev or not (settings.teacher.examples or written.is_file()):
+            # An empty file is of a start whose filter left nothing: what is asked for now may leave more.
+            collected = written.is_file() and written.stat().st_size > 0
+            if questions.dev or not (settings.teacher.examples or collected):
                 collection = stack.enter_context(open_collection(questions.set))
                 surroundings = environment(questions, collection, style, settings.search, settings.reward)
-            if not written.is_file():
+            if not collected:
                 made = _collected(settings, style, surroundings, policy, tell)
                 write_examples(written, made.rows)
         state.wait_for_everyone()
@@ -139,14 +140,14 @@ def train_sft(
         model = trained_model(settings.model, settings.lora)
         checkpoint = last_checkpoint(out / "checkpoints")
         resumed = int(checkpoint.name.rpartition("-")[2]) if checkpoint is not None else 0
-        trainer = _trainer(settings, out, model, rows)
         steps = _steps(settings, len(rows), state.num_processes)
+        trainer = _trainer(settings, out, model, rows, steps)
         evaluated: Callable[[str], None] = nothing_evaluated
-        watch: _Watch | None = None
+        watch: SftWatch | None = None
         if state.is_main_process:
             config = settings.model_dump(mode="json")
             curves = trackers(settings.log, out, step=resumed, config=config)
-            watch = _Watch(out, rows, steps, settings.checkpoints.keep, curves, tell)
+            watch = SftWatch(out, steps=steps, keep=settings.checkpoints.keep, curves=curves, tell=tell)
             stack.callback(watch.close)
             trainer.add_callback(watch)
             if surroundings is not None and surroundings.questions.dev:
@@ -251,26 +252,24 @@ def _reads(settings: SftSettings) -> int | None:
     from transformers import AutoConfig
 
     config: Any = AutoConfig.from_pretrained(model_folder(settings.model.path), local_files_only=True)
-    reads = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return int(reads) if reads else None
+    return longest_row(config)
 
 
 def _steps(settings: SftSettings, rows: int, processes: int) -> int:
+    """Optimiser steps of the whole run."""
     optimiser = settings.optimiser
     if optimiser.steps is not None:
         return optimiser.steps
     return max(1, round(optimiser.epochs * rows / (optimiser.batch * processes)))
 
 
-def _trainer(settings: SftSettings, out: Path, model: Any, rows: Sequence[Example]) -> Any:
+def _trainer(settings: SftSettings, out: Path, model: Any, rows: Sequence[Example], steps: int) -> Any:
     """TRL's trainer on rows that have their labels already: of them, only taught tokens are no `IGNORED`."""
-    import torch
     from datasets import Dataset
     from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
     optimiser = settings.optimiser
-    processes = max(1, torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1)
     args = SFTConfig(
         output_dir=str(out / "checkpoints"),
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -278,7 +277,7 @@ def _trainer(settings: SftSettings, out: Path, model: Any, rows: Sequence[Exampl
         per_device_train_batch_size=optimiser.micro_batch,
         gradient_accumulation_steps=optimiser.batch // optimiser.micro_batch,
         learning_rate=optimiser.learning_rate,
-        max_steps=_steps(settings, len(rows), processes),
+        max_steps=steps,
         warmup_steps=optimiser.warmup_steps,
         lr_scheduler_type=optimiser.schedule,
         max_grad_norm=optimiser.max_grad_norm,
@@ -347,60 +346,3 @@ def _evaluator(
         tell("evaluation", {"evaluation": evaluation})
 
     return evaluated
-
-
-class _Watch(TrainerCallback):  # type: ignore[misc]
-    """The log, curves, checkpoints that count, and progress, on the main process."""
-
-    def __init__(
-        self, out: Path, rows: Sequence[Example], steps: int, keep: int, curves: Sequence[Tracker], tell: Tell
-    ) -> None:
-        self.loss: float | None = None
-        self._log = LogWriter(out / LOG_NAME)
-        self._steps = steps
-        self._keep = keep
-        self._curves = curves
-        self._tell = tell
-        self._began = time.perf_counter()
-        self._seen = 0.0
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Time counts from here."""
-        self._began = time.perf_counter()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """A step is done."""
-        if not logs or "loss" not in logs:
-            return
-        now = time.perf_counter()
-        seen = float(logs.get("num_tokens", 0.0))
-        log = StepLog(
-            step=state.global_step,
-            version=state.global_step,
-            seconds=now - self._began,
-            loss=float(logs["loss"]),
-            lr=float(logs["learning_rate"]),
-            grad_norm=float(logs.get("grad_norm", 0.0)),
-            tokens=round(seen - self._seen) if seen > self._seen else None,
-            progress=state.global_step / self._steps,
-            # Not as `entropy`, whose fall is an alarm: here it is what is wanted.
-            more={name: float(logs[name]) for name in ("mean_token_accuracy", "epoch", "entropy") if name in logs},
-        )
-        self._began, self._seen = now, seen
-        self.loss = log.loss
-        self._log.append(log)
-        for curve in self._curves:
-            curve.add(log.step, log.scalars())
-        self._tell("step", {"step": log, "steps": self._steps})
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A checkpoint was written."""
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        mark_complete(folder, {"step": state.global_step}, keep=self._keep)
-        self._tell("checkpoint", {"step": state.global_step, "path": str(folder)})
-
-    def close(self) -> None:
-        """Close the files."""
-        self._log.close()
-        for curve in self._curves:
-            curve.close()

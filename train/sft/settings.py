@@ -11,7 +11,7 @@ from thresher.train.trainer.settings import (
     Checkpoints,
     Corpus,
     Count,
-    Evaluation,
+    EvaluationSettings,
     Log,
     Lora,
     Model,
@@ -107,7 +107,7 @@ class SftSettings(Section):
     optimiser: SftOptimiser = SftOptimiser()
     lora: Lora = Lora()
     checkpoints: Checkpoints = Checkpoints(every=50)
-    evaluation: Evaluation = Evaluation(limit=0)
+    evaluation: EvaluationSettings = EvaluationSettings(limit=0)
     log: Log = Log()
     seed: Count = 0
 

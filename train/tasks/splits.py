@@ -33,7 +33,17 @@ from thresher.train.tasks.task import (
     read_records,
 )
 
+HALVES = {"train": 0.5, "dev": 0.5}
+HALVES_SEED = 0
 _SUM_TOLERANCE = 1e-6
+
+
+class NoSplit(TaskError):
+    """A set has no split of that name. `known`: which it has."""
+
+    def __init__(self, split: str, known: str) -> None:
+        super().__init__(f"there is no split {split!r}: {known}")
+        self.known = known
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,29 @@ def split_tasks(
         kept_together=sum(len(group) for group in groups if len(group) > 1),
         kinds={name: dict(sorted(dealt.held[name].items())) if name in dealt.held else {} for name in shares},
     )
+
+
+def portion(tasks: Sequence[Task], split: str | None) -> tuple[Task, ...]:
+    """The tasks of a split.
+
+    A set that is not split has two halves, `train` and `dev`, which keep near-duplicates and questions with common gold
+    documents together; the halves are always the same.
+
+    Raises:
+        NoSplit: there is no such split.
+    """
+    if split is None:
+        return tuple(tasks)
+    if any(task.split for task in tasks):
+        kept = tuple(task for task in tasks if task.split == split)
+        known = f"it has {', '.join(sorted({task.split for task in tasks if task.split}))}"
+    else:
+        halves = split_tasks(tasks, HALVES, seed=HALVES_SEED, keep_gold_together=True).of
+        kept = tuple(task for task in tasks if halves[task.id] == split)
+        known = "it is not split: its halves are called train and dev"
+    if not kept:
+        raise NoSplit(split, known)
+    return kept
 
 
 def split_file(

@@ -1,8 +1,8 @@
 """Tasks: questions with the answers and gold documents that a search is scored against.
 
 `tasks.jsonl` holds one JSON object a line: `question`, and of these what is known: `id`, `answers`, `gold_ids`, `hops`,
-`type`, `source`, `split`. An evaluation set is a folder with such a file, called `queries.jsonl`, beside the documents
-that gold ids name: `corpus.jsonl`, or a folder `docs/`.
+`type`, `source`, `split`, `excerpts`, `decomposition`. An evaluation set is a folder with such a file, called
+`queries.jsonl`, beside the documents that gold ids name: `corpus.jsonl`, or a folder `docs/`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,58 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from thresher.train.errors import TrainError
 from thresher.train.lines import write_lines
+from thresher.train.metrics.words import words
 
 QUERIES = "queries.jsonl"
 CORPUS = "corpus.jsonl"
 DOCUMENTS = "docs"
+
+WITHOUT_ANSWER = frozenset({"null_query", "unanswerable", "underspecified"})
+"""Types, in lower case, by which sets (MultiHop-RAG, MTRAG, our own) mark what their documents cannot answer."""
+NO_ANSWER = frozenset(
+    {
+        "cannot be answered",
+        "i do not know",
+        "i do not have that information",
+        "insufficient information",
+        "no answer",
+        "not answerable",
+        "not enough information",
+        "unanswerable",
+    }
+)
+"""Answers that say there is none, as `words` of them; longer ones are told by the task's type only."""
 
 
 class TaskError(TrainError):
     """A task file cannot be read. The message names the file, the line and what is wrong with it."""
 
     code = "invalid_tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A piece of a document that holds evidence: `text` are the characters `[start, end)` of the document's file."""
+
+    document: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One hop of a question; `gold_id` is the document that answers it, "" where nobody said."""
+
+    question: str
+    answer: str = ""
+    gold_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +76,8 @@ class Task:
         type: the set's own word for the kind of question.
         split: `dev`, `train`, …; empty where the set is not split.
         source: where the question comes from: a set's name, a file; empty where nobody said.
+        excerpts: the passages that hold the evidence, where the set marks them to the character.
+        decomposition: the steps of a question of several hops, in order, where the set knows them.
     """
 
     id: str
@@ -50,11 +88,25 @@ class Task:
     type: str = ""
     split: str = ""
     source: str = ""
+    excerpts: tuple[Excerpt, ...] = ()
+    decomposition: tuple[Step, ...] = ()
 
     @property
     def answerable(self) -> bool:
         """Whether the corpus holds the evidence."""
         return bool(self.gold_ids)
+
+    @property
+    def to_be_found(self) -> tuple[str, ...]:
+        """The answers, if they are ones: a task without gold may write out, as its answer, that there is none.
+
+        Were that taken for an answer, leaving the question open would earn nothing.
+        """
+        if self.gold_ids:
+            return self.answers
+        if self.type.casefold() in WITHOUT_ANSWER:
+            return ()
+        return tuple(answer for answer in self.answers if " ".join(words(answer)) not in NO_ANSWER)
 
     def record(self) -> dict[str, Any]:
         """The task as a line of `tasks.jsonl` holds it; what is empty is left out."""
@@ -65,6 +117,11 @@ class Task:
             "gold_ids": list(self.gold_ids),
             "hops": self.hops,
             **{name: value for name in ("type", "source", "split") if (value := getattr(self, name))},
+            **{
+                name: [asdict(item) for item in items]
+                for name in ("excerpts", "decomposition")
+                if (items := getattr(self, name))
+            },
         }
 
 
@@ -215,7 +272,43 @@ def _parse(line: str, where: str) -> tuple[dict[str, Any], Task]:
         type=_string(record, "type", where),
         split=_string(record, "split", where),
         source=_string(record, "source", where),
+        excerpts=tuple(_excerpt(item, at) for item, at in _objects(record, "excerpts", where)),
+        decomposition=tuple(_step(item, at) for item, at in _objects(record, "decomposition", where)),
     )
+
+
+def _objects(record: dict[str, Any], key: str, where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The objects of a list, each with where it stands."""
+    value = record.get(key)
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise TaskError(f"{where}: {key} must be a list of objects, got {value!r}")
+    for number, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise TaskError(f"{where}: {key}[{number}] must be an object, got {item!r}")
+        yield item, f"{where}: {key}[{number}]"
+
+
+def _excerpt(item: dict[str, Any], where: str) -> Excerpt:
+    document = "doc" if "document" not in item and "doc" in item else "document"
+    start, end = _offset(item, "start", where), _offset(item, "end", where)
+    text = _string(item, "text", where, required=True)
+    if end <= start:
+        raise TaskError(f"{where}: end must be greater than start, got {start} and {end}")
+    return Excerpt(_string(item, document, where, required=True), start, end, text)
+
+
+def _step(item: dict[str, Any], where: str) -> Step:
+    question = _string(item, "question", where, required=True)
+    return Step(question, _string(item, "answer", where), _string(item, "gold_id", where))
+
+
+def _offset(item: dict[str, Any], key: str, where: str) -> int:
+    value = item.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TaskError(f"{where}: {key} must be an offset in characters from 0, got {value!r}")
+    return value
 
 
 def _string(record: dict[str, Any], key: str, where: str, *, required: bool = False) -> str:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from thresher.corpus.paths import sync_directory
 from thresher.train.errors import RunError
 
 COMPLETE = ".complete"
@@ -20,7 +21,7 @@ def complete_checkpoints(folder: Path) -> list[Path]:
 
 
 def mark_complete(checkpoint: Path, state: dict[str, Any], *, keep: int) -> None:
-    """Say that a checkpoint is whole, durably; older ones beyond `keep` go only then, and so do torn ones."""
+    """Say that a checkpoint is whole, durably; older whole ones beyond the last `keep` go only then."""
     for path in checkpoint.iterdir():
         if path.is_file():
             with path.open("rb") as file:
@@ -29,6 +30,8 @@ def mark_complete(checkpoint: Path, state: dict[str, Any], *, keep: int) -> None
         json.dump(state, file)
         file.flush()
         os.fsync(file.fileno())
+    for folder in (checkpoint, checkpoint.parent):  # a power loss must not take the names of what replaces the old ones
+        sync_directory(folder)
     for old in complete_checkpoints(checkpoint.parent)[:-keep]:
         (old / COMPLETE).unlink()  # so that half of it is not taken for a whole one
         shutil.rmtree(old, ignore_errors=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from trl import GRPOConfig
@@ -11,17 +10,6 @@ from trl import GRPOConfig
 from thresher.train.trainer.conformance import BOUNDS, Bound
 from thresher.train.trainer.objective import Objective
 from thresher.train.trainer.rows import WEIGHTINGS
-
-
-def lora_config(rank: int = 32, alpha: int | None = None, **more: Any) -> Any:
-    """LoRA on every linear layer but the LM head. `alpha` is 2 × rank if None. Scaled as published (Hu et al., 2021).
-
-    The experts of gpt-oss are plain parameters, not linear layers: name them in `target_parameters` to adapt them.
-    """
-    from peft import LoraConfig
-
-    settings = {"target_modules": "all-linear", "lora_dropout": 0.0, "task_type": "CAUSAL_LM", **more}
-    return LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, **settings)
 
 
 @dataclass

@@ -15,10 +15,9 @@ from thresher.corpus.collection import Collection
 from thresher.engine.agent import PolicyFactory
 from thresher.engine.policies.model.tokens.styles import Style, style_for
 from thresher.engine.profiles import Profile, load_profile
-from thresher.engine.requests import SearchRequest
+from thresher.engine.requests import ANY_QUESTION, SearchRequest
 from thresher.engine.search import SearchEngine
 from thresher.train.errors import SettingsError
-from thresher.train.evaluation.evaluate import ANY_QUESTION
 from thresher.train.judges.choice import JudgeChoice
 from thresher.train.judges.judging import Judge
 from thresher.train.judges.making import VOTES_FILE, make_judge
@@ -28,7 +27,7 @@ from thresher.train.rewards.scorer import scorer_for
 from thresher.train.rollouts.scoring import Scores
 from thresher.train.tasks.task import Task, TaskSet, load_task_set
 from thresher.train.trainer.models import model_folder
-from thresher.train.trainer.settings import Evaluation, Model, RewardSettings, Rollouts, Search, Tasks
+from thresher.train.trainer.settings import EvaluationSettings, Model, RewardSettings, Rollouts, Search, Tasks
 
 OpenCollection = Callable[[TaskSet], AbstractContextManager[Collection]]
 """Opens what tasks are searched in, for as long as the block lasts."""
@@ -60,7 +59,7 @@ class Environment:
         return SearchEngine(self.collection, policy, profile=self.profile)
 
 
-def questions_of(tasks: Tasks, evaluation: Evaluation) -> Questions:
+def questions_of(tasks: Tasks, evaluation: EvaluationSettings) -> Questions:
     """The tasks of a run. Where no split is named, `train` and `dev` are taken if there are such.
 
     Raises:

@@ -33,6 +33,7 @@ from thresher.train.trainer.collation import Batch, collate, micro_batches
 from thresher.train.trainer.config import SegmentGRPOConfig
 from thresher.train.trainer.conformance import Comparison, Conformance
 from thresher.train.trainer.errors import ConformanceError, Diverged, NoGroups, TrainerError
+from thresher.train.trainer.models import longest_row
 from thresher.train.trainer.objective import Known, token_losses
 from thresher.train.trainer.protocols import GroupSource, SegmentsOf, WeightSync
 from thresher.train.trainer.report import StepReport, Tally, staleness
@@ -54,7 +55,7 @@ class SegmentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         style: how prompts were rendered, to rebuild them; not needed where `segments_of` is given.
         segments_of: the segments of a rollout; None: `thresher.train.segments.splitting.segments_of`.
         processing_class: the tokenizer, for checkpoints and the padding id; None: that of the model's folder.
-        peft_config: adapters to train instead of all weights, see `config.lora_config`.
+        peft_config: adapters to train instead of all weights, see `models.lora_config`.
         on_step: called with the report of each step, on the main process, after new weights are published.
     """
 
@@ -335,11 +336,7 @@ class SegmentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 # Before all else: a checkpoint that has its trainer_state.json, which comes last, has this one too.
                 (folder / STATE_NAME).write_text(json.dumps(self._state_dict()), encoding="utf-8")
             super()._save_checkpoint(model, trial)
-        except (
-            OSError,
-            RuntimeError,
-            SafetensorError,
-        ) as error:  # of torch and safetensors on a full disk
+        except (OSError, RuntimeError, SafetensorError) as error:  # of torch and safetensors on a full disk
             raise TrainerError(
                 f"{folder} cannot be written ({error}): see that there is space and may be written there. The "
                 "checkpoints before it are whole: start the run again to go on from the last one"
@@ -407,8 +404,7 @@ def _segments(rollout: Rollout, style: Style) -> list[Segment]:
 
 def _row_limit(model: Any, wanted: int | None) -> int | None:
     """The longest row: what is asked for, and no more than the model reads."""
-    reads = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    limits = [limit for limit in (wanted, reads) if limit]
+    limits = [limit for limit in (wanted, longest_row(model.config)) if limit]
     return min(limits) if limits else None
 
 

@@ -74,6 +74,23 @@ def process_state(model: Model) -> Any:
     return PartialState(cpu=device_of(model) == "cpu", timeout=timedelta(seconds=WAIT_S))
 
 
+def lora_config(rank: int = 32, alpha: int | None = None, **more: Any) -> Any:
+    """LoRA on every linear layer but the LM head. `alpha` is 2 × rank if None. Scaled as published (Hu et al., 2021).
+
+    The experts of gpt-oss are plain parameters, not linear layers: name them in `target_parameters` to adapt them.
+    """
+    from peft import LoraConfig
+
+    settings = {"target_modules": "all-linear", "lora_dropout": 0.0, "task_type": "CAUSAL_LM", **more}
+    return LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, **settings)
+
+
+def longest_row(config: Any) -> int | None:
+    """The most tokens that a model of this configuration (of transformers) reads; None where it does not say."""
+    reads = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(reads) if reads else None
+
+
 def trained_model(model: Model, lora: Lora) -> Any:
     """The model with fresh adapters, or by itself for rank 0. Adapters begin as nothing: it speaks as it did before.
 
@@ -95,16 +112,14 @@ def trained_model(model: Model, lora: Lora) -> Any:
     base.to(device_of(model))
     if not lora.rank:
         return base
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.scale,
+    config = lora_config(
+        lora.rank,
+        lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=targets,
+        target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
         target_parameters=list(lora.parameters) or None,
-        task_type="CAUSAL_LM",
     )
     try:
         return get_peft_model(base, config)

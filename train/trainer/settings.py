@@ -289,7 +289,7 @@ class Checkpoints(Section):
     keep: PositiveInt = 2
 
 
-class Evaluation(Section):
+class EvaluationSettings(Section):
     """Scores on tasks that are not trained on, before, after and every so many steps (0: only before and after).
 
     `split` "" takes `dev` where the tasks have one; without any, nothing is evaluated. Of more than `limit` tasks so
@@ -327,7 +327,7 @@ class TrainSettings(Section):
     sync: Sync = Sync()
     conformance: ConformanceSettings = ConformanceSettings()
     checkpoints: Checkpoints = Checkpoints()
-    evaluation: Evaluation = Evaluation()
+    evaluation: EvaluationSettings = EvaluationSettings()
     log: Log = Log()
     seed: Count = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from thresher.corpus.paths import replace_file
 from thresher.train.errors import SettingsError
 
 FILE = "settings.json"
@@ -61,10 +61,7 @@ def checked(kind: type[S], table: Mapping[str, Any]) -> S:
 
 def write_settings(folder: Path, settings: BaseModel) -> None:
     """Write what was resolved, whole or not at all."""
-    text = json.dumps(settings.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    scratch = folder / f".{FILE}.{os.getpid()}"
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(folder / FILE)
+    replace_file(folder / FILE, json.dumps(settings.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n")
 
 
 def load_settings(kind: type[S], folder: Path) -> S:

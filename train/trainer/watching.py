@@ -16,6 +16,7 @@ from thresher.train.trainer.checkpoints import mark_complete
 from thresher.train.trainer.evaluating import Evaluation, append_evaluation, read_evaluations
 from thresher.train.trainer.report import StepReport
 from thresher.train.trainer.tracking import Tracker
+from thresher.train.trajectories import trajectories_of
 
 Tell = Callable[[str, Mapping[str, Any]], None]
 """Told how a run goes: the kind of event, and its data."""
@@ -26,6 +27,13 @@ ROLLOUTS = "rollouts.jsonl"
 
 def nothing(kind: str, data: Mapping[str, Any]) -> None:
     """Tells nobody."""
+
+
+def checkpoint_saved(folder: Path, step: int, *, keep: int, tell: Tell) -> None:
+    """The trainer has written the checkpoint of a step below `folder`: it counts from now on."""
+    checkpoint = folder / f"checkpoint-{step}"
+    mark_complete(checkpoint, {"step": step}, keep=keep)
+    tell("checkpoint", {"step": step, "path": str(checkpoint)})
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]
@@ -106,9 +114,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A checkpoint was written."""
         if state.is_world_process_zero:
-            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            mark_complete(folder, {"step": state.global_step}, keep=self._keep)
-            self._tell("checkpoint", {"step": state.global_step, "path": str(folder)})
+            checkpoint_saved(Path(args.output_dir), state.global_step, keep=self._keep, tell=self._tell)
 
     def close(self) -> None:
         """Close the files."""
@@ -125,10 +131,11 @@ class Watch(TrainerCallback):  # type: ignore[misc]
 
 def _sampled(group: Group) -> int:
     """Tokens that the policy wrote, sub-agents included."""
-    found = 0
-    left = [rollout.trajectory for rollout in group.rollouts if rollout.trajectory is not None]
-    while left:
-        trajectory = left.pop()
-        left += trajectory.subagents
-        found += sum(len(turn.sampled.output_ids) for turn in trajectory.turns if turn.sampled is not None)
-    return found
+    return sum(
+        len(turn.sampled.output_ids)
+        for rollout in group.rollouts
+        if rollout.trajectory is not None
+        for part in trajectories_of(rollout.trajectory)
+        for turn in part.turns
+        if turn.sampled is not None
+    )

@@ -72,13 +72,13 @@ def builtin(
     from thresher.api.cli.progress import progress_bar
     from thresher.api.errors import UsageError
     from thresher.engine.policies.builtin.weights import About, save_weights
-    from thresher.engine.requests import SearchRequest
+    from thresher.engine.requests import ANY_QUESTION, SearchRequest
     from thresher.train.builtin.comparing import compared
     from thresher.train.builtin.run import BuiltinTraining, train_builtin
-    from thresher.train.builtin.sources import Source, portion
-    from thresher.train.evaluation.evaluate import ANY_QUESTION
+    from thresher.train.builtin.sources import Source
     from thresher.train.rewards.profiles import load_profile
     from thresher.train.rewards.scorer import scorer_for
+    from thresher.train.tasks.splits import portion
     from thresher.train.tasks.task import TaskError, load_task_set
 
     if out_.exists() and not overwrite:

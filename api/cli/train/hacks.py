@@ -109,8 +109,7 @@ def _request(chosen: Any, profile: RewardProfile, *, swarm: bool | None) -> Sear
         UsageError: no policy would search.
     """
     from thresher.api.errors import UsageError
-    from thresher.engine.requests import Effort, Source
-    from thresher.train.evaluation.evaluate import ANY_QUESTION
+    from thresher.engine.requests import ANY_QUESTION, Effort, Source
 
     if chosen.effort is Effort.MINIMAL:
         raise UsageError("effort minimal is one search without a policy: take effort low, medium or high")

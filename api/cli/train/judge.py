@@ -129,8 +129,8 @@ async def _searched(
     on_task: Any,
 ) -> list[Tried]:
     from thresher.api.policies import open_policy
+    from thresher.engine.requests import ANY_QUESTION
     from thresher.engine.search import SearchEngine
-    from thresher.train.evaluation.evaluate import ANY_QUESTION
     from thresher.train.judges.rubrics import load_rubrics
     from thresher.train.judges.trial import searched
 

@@ -65,10 +65,9 @@ def run(
     import time
 
     from thresher.api.cli.common import absolute
-    from thresher.corpus.paths import home
+    from thresher.api.service.collecting.collecting import production_store
     from thresher.train.loop.driving import Loop
     from thresher.train.loop.settings import LoopSettings
-    from thresher.train.production.store import ProductionStore
     from thresher.train.trainer.settings_files import read_settings
 
     chosen = settings(ctx)
@@ -82,7 +81,7 @@ def run(
     driver = Loop(
         resolved,
         _folder(),
-        ProductionStore(home() / "production", on_damaged=note),
+        production_store(note),
         ways_of(chosen, resolved.tasks.tenant, resolved.collection),
         tell=note,
     )
@@ -105,15 +104,14 @@ def run(
 @loop.command()
 def status(json: JsonOption = False) -> None:
     """Show what serves, and how its users fare."""
-    from thresher.corpus.paths import home
+    from thresher.api.service.collecting.collecting import production_store
     from thresher.train.loop.canary import tallies
     from thresher.train.loop.releases import history, read_current, repaired
-    from thresher.train.production.store import ProductionStore
 
     folder = _folder()
     current = read_current(repaired(folder)) if folder.exists() else None
     decisions = history(folder)
-    records = ProductionStore(home() / "production", on_damaged=note).joined() if current is not None else ()
+    records = production_store(note).joined() if current is not None else ()
     seen = tallies(records, current) if current is not None else {}
     if json:
         emit(

@@ -43,7 +43,7 @@ def task_collection(
     """
     from thresher.api.errors import UsageError
     from thresher.api.opening import Opener, require_collection
-    from thresher.train.evaluation.evaluate import prepared_collection
+    from thresher.train.evaluation.sets import prepared_collection
 
     if name is not None:
         with Opener(chosen.chroma_spec(serving=False)).open(require_collection(name)) as collection:

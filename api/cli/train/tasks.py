@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from thresher.api.config import Settings
     from thresher.corpus.collection import Collection
-    from thresher.train.evaluation.evaluate import OnQuery
+    from thresher.train.evaluation.running import OnQuery
     from thresher.train.rewards.profiles import RewardProfile
     from thresher.train.tasks.doctor import Diagnosis
     from thresher.train.tasks.importing.importer import ImportReport
@@ -246,8 +246,8 @@ def _roll(
     import asyncio
 
     from thresher.api.policies import open_policy
+    from thresher.engine.requests import ANY_QUESTION
     from thresher.engine.search import SearchEngine
-    from thresher.train.evaluation.evaluate import ANY_QUESTION
     from thresher.train.rewards.scorer import scorer_for
     from thresher.train.tasks.spread import roll_tasks
 

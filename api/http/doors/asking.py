@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from thresher.api.errors import ApiError
+from thresher.api.http.hanging_up import cancelled_with
 from thresher.api.http.parts import Parts
 from thresher.api.schema import ResultModel, SearchResponse
 from thresher.api.service.principal import Principal
@@ -105,29 +105,6 @@ def account(responses: Sequence[SearchResponse], *, notices: Sequence[str] = ())
         warnings=list(dict.fromkeys(warning for response in responses for warning in response.warnings)),
         notices=list(dict.fromkeys([*notices, *(notice for response in responses for notice in response.notices)])),
     )
-
-
-class _Cancellable(Protocol):
-    def cancel(self) -> None: ...
-
-
-@asynccontextmanager
-async def cancelled_with(request: Request, *searches: _Cancellable) -> AsyncIterator[None]:
-    """Within the block, end the searches when the client hangs up; at its end they are over or have no listener."""
-
-    async def watch() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        for search in searches:
-            search.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        watcher.cancel()
-        for search in searches:
-            search.cancel()
 
 
 async def ask(request: Request, caller: Principal, server: Parts, bodies: Sequence[SearchBody]) -> list[SearchResponse]:

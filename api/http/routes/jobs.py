@@ -9,9 +9,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from thresher.api.http.deps import Searcher, Server, Writer
-from thresher.api.http.examples import EVENTS
 from thresher.api.http.lists import After, Limit, Page, page_of
-from thresher.api.http.streaming import event_stream, last_event_id
+from thresher.api.http.streaming import MEDIA_TYPE, LastEventId, event_stream, last_event_id
 from thresher.api.operations.handing_over import origins_to_sync
 from thresher.api.service.jobs.views import JobModel, Kind, Status
 from thresher.corpus.chunker import load_chunker
@@ -162,7 +161,7 @@ def get_job(job_id: str, caller: Searcher, server: Server) -> JobModel:
     responses={
         200: {
             "description": "Server-sent events; the last is `job.succeeded`, `job.failed` or `job.cancelled`.",
-            "content": {EVENTS: {"schema": {"type": "string"}, "example": _STREAM}},
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}, "example": _STREAM}},
         }
     },
 )
@@ -172,9 +171,7 @@ async def job_events(
     caller: Searcher,
     server: Server,
     after: Annotated[int | None, Query(ge=0, le=2**53, description="Only events past this number.")] = None,
-    last_event_id_: Annotated[
-        str | None, Header(alias="Last-Event-ID", description="The same, as browsers send it.")
-    ] = None,
+    last_id: LastEventId = None,
 ) -> Any:
     """Follow a job. Each event has the whole job under `job`; of the past only the newest is kept.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 
 from thresher.api.http.deps import Searcher, Server
+from thresher.api.http.hanging_up import cancelled_with
 from thresher.api.http.streaming import EVENT_STREAM, event_stream
 from thresher.api.schema import SearchResponse
 from thresher.api.service.searching.bodies import SearchBody
@@ -55,11 +55,8 @@ async def search(
         return _json(running.seen(), 202)
     if attached:
         return _json(await running.result())
-    watcher = asyncio.create_task(_cancel_on_disconnect(request, running))
-    try:
+    async with cancelled_with(request, running):
         return _json(await running.result())
-    finally:
-        watcher.cancel()
 
 
 def _json(response: SearchResponse, status: int = 200) -> Response:
@@ -77,10 +74,3 @@ async def _events(running: Running, *, cancel: bool) -> AsyncIterator[Told]:
     finally:
         if cancel:
             running.cancel()
-
-
-async def _cancel_on_disconnect(request: Request, running: Running) -> None:
-    """End a search that nobody waits for any more."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    running.cancel()

@@ -20,7 +20,7 @@ from thresher.api.service.collecting.building import decoder_of, record_of
 from thresher.api.service.collecting.consent import consent_of
 from thresher.api.service.collecting.marks import Mark, Marks
 from thresher.api.service.collecting.recent import Recent
-from thresher.api.service.principal import LOCAL, SERVER_KEY
+from thresher.api.service.principal import NOBODYS
 from thresher.corpus.paths import home
 from thresher.train.errors import TrainError
 from thresher.train.production.cleaning import Cleaner
@@ -48,13 +48,10 @@ PRUNE_EVERY_S = 3_600.0
 
 DAY_S = 86_400
 
-NOBODYS = frozenset({LOCAL.key_id, SERVER_KEY})
-"""Key ids that stand for nobody in particular: none at all, and the one of the settings."""
 
-
-def production_store() -> ProductionStore:
-    """Where records lie: `THRESHER_HOME/production`."""
-    return ProductionStore(home() / "production")
+def production_store(on_damaged: Callable[[str], None] | None = None) -> ProductionStore:
+    """Where records lie: `THRESHER_HOME/production`. `on_damaged` is told of lines that cannot be read."""
+    return ProductionStore(home() / "production", on_damaged=on_damaged)
 
 
 class Collecting:
@@ -149,8 +146,7 @@ class Collecting:
 
     def feedback(self, caller: Principal, search_id: str, body: FeedbackBody) -> None:
         """What somebody said of a search, as signals; the comment is not collected."""
-        rating = {"up": 1.0, "down": -1.0}[body.rating] if isinstance(body.rating, str) else float(body.rating)
-        self._signal(caller.tenant, search_id, "thumbs", rating)
+        self._signal(caller.tenant, search_id, "thumbs", body.score)
         if body.evidence:
             self._signal(caller.tenant, search_id, "evidence", dict(body.evidence))
         if body.answer is not None and body.answer.strip():

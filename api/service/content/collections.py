@@ -21,9 +21,9 @@ from thresher.corpus.paths import collection_path, is_collection, list_collectio
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.api.http.registry import Registry
     from thresher.api.service.jobs.jobs import Jobs
     from thresher.api.service.principal import Principal
+    from thresher.api.service.registry import Registry
 
 logger = logging.getLogger("thresher.api")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,13 +12,14 @@ from thresher.api.errors import ApiError
 from thresher.api.operations.base import Reporter
 from thresher.api.operations.content import REMOVE, RemoveRequest
 from thresher.api.operations.served import ServedTarget
+from thresher.api.service.searching.bodies import valid_unicode
 from thresher.corpus.errors import DocumentNotFound
 from thresher.corpus.info import DocumentInfo
 from thresher.corpus.ingestion.put import LONGEST_ID, NewDocument, Refusal, put_documents
 
 if TYPE_CHECKING:
-    from thresher.api.http.registry import Registry
     from thresher.api.service.principal import Principal
+    from thresher.api.service.registry import Registry
     from thresher.corpus.collection import Collection
 
 MAX_DOCUMENTS = 1_000
@@ -39,15 +39,6 @@ _LARGEST = 100_000_000
 """Characters of a text. Requests are smaller; what it is for is that texts with a limit are checked to be Unicode."""
 
 
-def _encodable(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what no JSON in UTF-8 can hold, and so no answer tell again."""
-    try:
-        json.dumps(metadata, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("holds half of a surrogate pair, which is no character") from error
-    return metadata
-
-
 class DocumentBody(BaseModel):
     """A document to be put. Offsets of passages index `text`, which is stored as it is."""
 
@@ -56,7 +47,7 @@ class DocumentBody(BaseModel):
     text: str = Field(max_length=_LARGEST, description="The whole text.")
     title: str = Field("", max_length=2_000, description="Embedded with each passage.")
     url: str | None = Field(None, max_length=4_000, description="Where a person finds it; made of the id if left out.")
-    metadata: Annotated[dict[str, Any], AfterValidator(_encodable)] = Field(
+    metadata: Annotated[dict[str, Any], AfterValidator(valid_unicode)] = Field(
         default_factory=dict, description="Values to filter by: text, numbers, true or false."
     )
 

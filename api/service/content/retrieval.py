@@ -27,8 +27,8 @@ from thresher.engine.tools.retrieval import CorpusScope
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.api.http.registry import Registry
     from thresher.api.service.principal import Principal
+    from thresher.api.service.registry import Registry
     from thresher.corpus.collection import Collection
     from thresher.engine.search import SearchEngine
 

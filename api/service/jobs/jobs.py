@@ -24,12 +24,13 @@ from thresher.api.service.jobs.spool import clear_abandoned, remove_spool, spool
 from thresher.api.service.jobs.store import CANCELLED, ENDED, FAILED, SUCCEEDED, JobRow, JobStore
 from thresher.api.service.jobs.views import JobModel, job_document, job_event
 from thresher.api.service.news import Newsboard
+from thresher.api.service.stopping import stopping_error
 from thresher.corpus.lifecycle.removal import clear_removed
 
 if TYPE_CHECKING:
-    from thresher.api.http.registry import Registry
     from thresher.api.service.database import Database
     from thresher.api.service.principal import Principal
+    from thresher.api.service.registry import Registry
     from thresher.api.service.searching.log import Told
 
 logger = logging.getLogger("thresher.api")
@@ -62,11 +63,15 @@ class Jobs:
         ocr: bool = False,
         instance: Instance | None = None,
     ) -> None:
-        """`limit`: jobs that run at the same time. `ocr`: they read pictures and scans, too."""
+        """`limit`: jobs that run at the same time. `ocr`: they read pictures and scans, too.
+
+        `instance`: the server that they belong to; whoever gives one closes it. None: they are a server of their own.
+        """
         self._registry = registry
         self._store = JobStore(database)
         self._idempotency = Idempotency(database)
         self._instance = instance or Instance()
+        self._owns_instance = instance is None
         self._news = Newsboard()
         self._runner = JobRunner(self._store, registry, self._instance, self._news, limit=limit, ocr=ocr)
 
@@ -84,7 +89,8 @@ class Jobs:
         self._news.tell_all()
         if left:
             logger.warning("jobs that did not stop in time run again at the next start: %s", ", ".join(left))
-        self._instance.close()
+        if self._owns_instance:
+            self._instance.close()
 
     def start(
         self,
@@ -260,8 +266,7 @@ class Jobs:
 
     def _check_open(self) -> None:
         if self._runner.stopping:
-            message = "the server is stopping; try again when it runs"
-            raise ApiError(503, "stopping", message, type="api_error", retry_after_s=5)
+            raise stopping_error(STOP_S)
 
     def _row(self, caller: Principal, job_id: str) -> JobRow:
         row = self._store.get(caller.tenant, job_id)

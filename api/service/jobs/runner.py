@@ -22,9 +22,9 @@ from thresher.corpus.errors import CollectionLocked
 from thresher.corpus.paths import qualified
 
 if TYPE_CHECKING:
-    from thresher.api.http.registry import Registry
     from thresher.api.service.instance import Instance
     from thresher.api.service.news import Newsboard
+    from thresher.api.service.registry import Registry
 
 logger = logging.getLogger("thresher.api")
 

@@ -87,7 +87,6 @@ class Readiness:
 
     Args:
         opened: the collections that are open now, by qualified name.
-        failures: why collections that were to be opened could not be, by qualified name.
     """
 
     def __init__(

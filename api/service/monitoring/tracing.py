@@ -230,8 +230,9 @@ def tool_name(name: str) -> str:
 
 
 TOOLS = frozenset(
-    (
-        "search_corpus,grep_corpus,read_document,prune_chunks,restore_chunks,fold,finish,create_subagent,assign_task"
-    ).split(",")
+    {
+        *("search_corpus", "grep_corpus", "read_document", "search_web", "fetch_page"),
+        *("prune_chunks", "restore_chunks", "fold", "finish", "create_subagent", "assign_task"),
+    }
 )
-"""Names of tools that spans may have."""
+"""Names of tools that spans may have: the engine's own. Those of plugins are `unknown`, too."""

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thresher.api.service.principal import LOCAL, SERVER_KEY
+from thresher.api.service.principal import NOBODYS
 
 if TYPE_CHECKING:
     from thresher.api.service.principal import Principal
-
-_NOBODYS = (LOCAL.key_id, SERVER_KEY)
-"""Keys that many share: one coin for all of them would compare nothing."""
 
 
 def unit_of(caller: Principal, session: str | None, search_id: str) -> str:
     """What stands for the user of a search. Sessions of different tenants are different ones."""
     if session:
         return unit_of_session(caller.tenant, session)
-    if caller.key_id not in _NOBODYS:
+    if caller.key_id not in NOBODYS:  # one coin for all who share a key would compare nothing
         return f"key {caller.tenant} {caller.key_id}"
     return search_id
 

@@ -58,6 +58,11 @@ class FeedbackBody(BaseModel):
     comment: str | None = Field(None, max_length=10_000, description="Anything else, in words.")
     answer: str | None = Field(None, max_length=20_000, description="What the answer should have been.")
 
+    @property
+    def score(self) -> float:
+        """The rating as a number, -1 to 1."""
+        return {"up": 1.0, "down": -1.0}[self.rating] if isinstance(self.rating, str) else float(self.rating)
+
 
 class FeedbackReceipt(BaseModel):
     """That feedback is kept."""
@@ -90,7 +95,6 @@ class Feedback:
             named = ", ".join(repr(evidence_id[:50]) for evidence_id in strange[:5])
             message = f"this search returned no evidence {named}; use the ids of its results"
             raise ApiError(422, "invalid_field", message, param="evidence")
-        rating = {"up": 1.0, "down": -1.0}[body.rating] if isinstance(body.rating, str) else float(body.rating)
         receipt = FeedbackReceipt(id=f"fb_{uuid.uuid4().hex[:16]}", search_id=search_id, created_at=int(time.time()))
         with self._database.write() as connection:
             (kept,) = connection.execute(
@@ -107,7 +111,7 @@ class Feedback:
                     search_id,
                     key_id,
                     time.time(),
-                    rating,
+                    body.score,
                     json.dumps(body.evidence),
                     body.comment,
                     body.answer,

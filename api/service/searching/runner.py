@@ -28,8 +28,8 @@ from thresher.engine.requests import Effort, SearchResult, Usage
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.api.http.registry import Registry
     from thresher.api.service.collecting.collecting import Collecting
+    from thresher.api.service.registry import Registry
     from thresher.api.service.releases.serving import Releases
     from thresher.api.service.searching.running import Running
     from thresher.api.service.searching.store import SearchStore

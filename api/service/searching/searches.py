@@ -10,30 +10,30 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from thresher.api.errors import ApiError, explain_to_client
+from thresher.api.errors import ApiError
 from thresher.api.service.collecting.bodies import SignalBody, SignalReceipt
 from thresher.api.service.collecting.marks import MAX_SIGNALS
 from thresher.api.service.idempotency import Idempotency, fingerprint
 from thresher.api.service.instance import Instance
-from thresher.api.service.releases.units import unit_of, unit_of_session
+from thresher.api.service.releases.units import unit_of
 from thresher.api.service.searching.asking import collections_of, request_of
 from thresher.api.service.searching.bodies import SearchBody
 from thresher.api.service.searching.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from thresher.api.service.searching.log import EventLog, Told
-from thresher.api.service.searching.runner import ENDING_EVENTS, Runner, server_stopped, tell_end
-from thresher.api.service.searching.running import ATTEMPT, Asked, Running, failed, stored_error, stored_response
+from thresher.api.service.searching.orphans import Orphans, asked_of
+from thresher.api.service.searching.runner import ENDING_EVENTS, Runner
+from thresher.api.service.searching.running import Asked, Running, stored_error, stored_response
 from thresher.api.service.searching.store import UNFINISHED, Row, SearchStore
 from thresher.api.traces import TraceError, read_answer, read_traces, remove_trace, trace_path
-from thresher.corpus.paths import qualified
 from thresher.engine.search import new_search_id
 
 if TYPE_CHECKING:
     from thresher.api.config import Settings
-    from thresher.api.http.registry import Registry
     from thresher.api.schema import SearchResponse
     from thresher.api.service.collecting.collecting import Collecting
     from thresher.api.service.database import Database
     from thresher.api.service.principal import Principal
+    from thresher.api.service.registry import Registry
     from thresher.api.service.releases.serving import Releases
     from thresher.engine.requests import Answer
     from thresher.engine.trajectory import Trajectory
@@ -42,9 +42,6 @@ logger = logging.getLogger("thresher.api")
 
 ROUTE = "POST /v1/search"
 """What an idempotency key of a search stands for, whichever face the search came by."""
-
-MAX_ATTEMPTS = 3
-"""How often a background search is begun that a crash of the server ends: it may be what crashes it."""
 
 LOOK_EVERY_S = 30.0
 """How often a server looks for what others have left, and for what is too old."""
@@ -69,10 +66,14 @@ class Searches:
         releases: Releases | None = None,
         collecting: Collecting | None = None,
     ) -> None:
-        """`releases` say which policy searches, `collecting` keeps searches to learn from. None: nothing does."""
+        """`releases` say which policy searches, `collecting` keeps searches to learn from. None: nothing does.
+
+        `instance`: the server that they belong to; whoever gives one closes it. None: they are a server of their own.
+        """
         self._settings = settings
         self._registry = registry
         self._instance = instance or Instance()
+        self._owns_instance = instance is None
         self._store = SearchStore(database, keep_days=settings.keep_searches_days, keep_count=settings.keep_searches)
         self._feedback = Feedback(database)
         self.idempotency = Idempotency(database)
@@ -80,6 +81,7 @@ class Searches:
         self._runner = Runner(
             settings, registry, self._store, on_refused=self._free_key, releases=releases, collecting=collecting
         )
+        self._orphans = Orphans(settings, registry, self._store, self._runner, self._instance)
         self._keeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -100,7 +102,8 @@ class Searches:
         await self._runner.close(grace_s)
         if self.collecting is not None:
             await asyncio.to_thread(self.collecting.close)
-        self._instance.close()
+        if self._owns_instance:
+            self._instance.close()
 
     @property
     def active(self) -> int:
@@ -310,7 +313,9 @@ class Searches:
 
     def _ended_before(self, row: Row) -> Running:
         """A search that has ended, for someone who would have started it."""
-        ended = Running(self._asked(row), log=EventLog(self._stored_events(row)), on_cancel=self._runner.cancelled)
+        ended = Running(
+            asked_of(row, self._settings), log=EventLog(self._stored_events(row)), on_cancel=self._runner.cancelled
+        )
         error = stored_error(row)
         if error is None:
             ended.finish(self._stored(row))
@@ -341,12 +346,6 @@ class Searches:
         told = self._store.events(row.tenant, row.id)
         return [replace(e, data={**e.data, "response": response}) if e.type in ENDING_EVENTS else e for e in told]
 
-    def _asked(self, row: Row) -> Asked:
-        body = SearchBody.model_validate_json(row.body)
-        request = request_of(body, self._settings)
-        unit = unit_of_session(row.tenant, body.session)
-        return Asked(row.id, row.tenant, body, request, row.collections, row.background, row.created, unit)
-
     def _row(self, asked: Asked) -> Row:
         return Row(
             id=asked.id,
@@ -364,35 +363,13 @@ class Searches:
         """Take over what dead servers have left, and forget what is too old."""
         self._runner.keep_again()
         try:
-            for row in self._store.adopt(self._instance.id, self._instance.alive, self._serves):
-                self._take_over(row)
+            self._orphans.take_over()
             await asyncio.to_thread(self._store.prune)
         except (sqlite3.Error, ValueError) as error:  # one row that cannot be read must not keep the server down
             logger.error("what other servers have left cannot be taken over: %s", error)
         if self.collecting is not None:
             self.collecting.tidy()
             await asyncio.to_thread(self.collecting.keep)
-
-    def _serves(self, row: Row) -> bool:
-        return all(self._registry.serves(qualified(row.tenant, name)) for name in row.collections)
-
-    def _take_over(self, row: Row) -> None:
-        log = EventLog(after=row.epoch * ATTEMPT)
-        try:
-            asked = self._asked(row)
-        except Exception as error:  # another release wrote it, or this server has other limits
-            logger.warning("search %s cannot be run again: %s", row.id, error)
-            self._store.failed(row.id, explain_to_client(error)[0], [])
-            return
-        running = Running(asked, log=log, on_cancel=self._runner.cancelled)
-        if not row.background or row.attempts - row.stops >= MAX_ATTEMPTS:
-            problem = explain_to_client(server_stopped())[0]
-            tell_end(running, failed(asked, problem))
-            self._store.failed(row.id, problem, log.kept)
-            return
-        remove_trace(row.id)  # it is written at the very end: what is there is of a run that was not seen through
-        log.append("search.restarted", {"search_id": row.id, "attempt": row.attempts + 1})
-        self._runner.enqueue(running)
 
     async def _keep(self) -> None:
         while True:

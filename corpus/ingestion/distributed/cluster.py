@@ -6,12 +6,12 @@ import logging
 import os
 import platform
 import socket
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from thresher.corpus.errors import ClusterError
+from thresher.corpus.release import release
 
 LOCAL = "local"
 """Instead of an address: start a cluster on this machine for the run."""
@@ -82,11 +82,7 @@ class Cluster:
 
 def build_of_this_process() -> dict[str, str]:
     """What must be equal on every node, so that a result does not depend on where it was computed."""
-    try:
-        version = metadata.version("thresher")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    return {"thresher": version, "python": ".".join(platform.python_version_tuple()[:2])}
+    return {"thresher": release(), "python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def _has_token() -> bool:

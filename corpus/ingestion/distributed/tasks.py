@@ -13,7 +13,7 @@ from thresher.corpus.embedders.base import Embedder
 from thresher.corpus.errors import EmbedderError, LoaderError
 from thresher.corpus.ingestion.distributed.cluster import build_of_this_process
 from thresher.corpus.ingestion.parsing import Content, read_content
-from thresher.corpus.ingestion.preparing import Chunked
+from thresher.corpus.ingestion.preparing import Chunked, chunk_documents
 from thresher.corpus.loaders import BadRecord, NoText, ParserProcess, Unsupported, load_jsonl_block
 
 
@@ -55,16 +55,17 @@ def read_order(order: Order) -> Answer:
     try:
         if order.first_line is not None:
             assert content.data is not None
-            for item in load_jsonl_block(
+            block = load_jsonl_block(
                 content.data,
                 content.name,
                 source_id=content.source_id,
                 uri=content.uri,
                 first_line=order.first_line,
-            ):
-                items.append(item if isinstance(item, BadRecord) else Chunked(item, tuple(chunker(item.text))))
+            )
+            read = chunk_documents(block, chunker)
         else:
-            items.extend(read_content(content, _parser(order.parser), chunker))
+            read = read_content(content, _parser(order.parser), chunker)
+        items.extend(read)
     except LoaderError as error:
         return Answer(tuple(items), str(error), error.code)
     except Exception as error:  # the file's failure, not the worker's

@@ -10,13 +10,13 @@ from collections import defaultdict
 from concurrent.futures import Future
 from dataclasses import dataclass
 from email.message import Message
-from importlib import metadata
 from types import TracebackType
 from urllib.parse import urljoin
 
 import httpx
 
 from thresher.corpus.ingestion.web.addresses import InvalidAddress, canonical
+from thresher.corpus.release import release
 from thresher.corpus.retries import retry_after
 
 logger = logging.getLogger(__name__)
@@ -157,9 +157,8 @@ class Fetcher:
             future.set_result(outcome)
 
     def _fetch(self, url: str, known: Validators) -> Outcome:
-        until = time.monotonic() + self._deadline_s
         try:
-            return self._follow(url, known, until)
+            return self._follow(url, known)
         except httpx.TimeoutException:
             return Refused(f"no complete answer within {self._deadline_s:g} s")
         except (httpx.HTTPError, httpx.InvalidURL, InvalidAddress, ValueError) as error:
@@ -170,10 +169,13 @@ class Fetcher:
             logger.exception("fetching %s failed in an unexpected way", url)
             return Refused(f"fetching it failed unexpectedly ({type(error).__name__}: {error})")
 
-    def _follow(self, url: str, known: Validators, until: float) -> Outcome:
+    def _follow(self, url: str, known: Validators) -> Outcome:
         address, stable, permanent = url, url, True
+        until: float | None = None
         for _ in range(_REDIRECTS):
             with self._slot(httpx.URL(address).host):
+                # Not before its first turn: pages of a slow host would run out of time while they wait for each other.
+                until = until or time.monotonic() + self._deadline_s
                 outcome = self._attempts(address, stable, known, until)
             if not isinstance(outcome, _Redirect):
                 return outcome
@@ -256,11 +258,7 @@ class _Redirect:
 
 def user_agent() -> str:
     """What servers are told: the program and its version, nothing else."""
-    try:
-        version = metadata.version("thresher")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    return f"thresher/{version} (reads pages its user listed; not a crawler)"
+    return f"thresher/{release()} (reads pages its user listed; not a crawler)"
 
 
 def content_type(response: httpx.Response) -> tuple[str, str]:

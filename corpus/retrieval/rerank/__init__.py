@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thresher.corpus.errors import RerankError
+from thresher.corpus.plugins import Group, made, plugin_names
 from thresher.corpus.retrieval.rerank.base import Reranker
 
 __all__ = ["CHOICES", "Reranker", "load_reranker"]
@@ -16,10 +17,12 @@ def load_reranker(spec: str) -> Reranker:
     Args:
         spec: `st:NAME_OR_PATH` (a sentence-transformers CrossEncoder), `pylate:NAME_OR_PATH` (late interaction:
             a ColBERT model as PyLate, Stanford or sentence-transformers saved it), or `endpoint:MODEL@URL` (a
-            `/rerank` endpoint in the form of Cohere, Jina, vLLM or TEI; key from THRESHER_RERANK_KEY).
+            `/rerank` endpoint in the form of Cohere, Jina, vLLM or TEI; key from THRESHER_RERANK_KEY), or what a
+            package adds (`thresher.corpus.plugins`).
 
     Raises:
         RerankError: an unknown spec; the message lists the choices.
+        PluginError: a package adds a reranker of that name, and it cannot be used.
     """
     # Each import is in its branch: choosing one reranker must not load another one's packages.
     if spec.startswith("st:") and len(spec) > len("st:"):
@@ -34,4 +37,9 @@ def load_reranker(spec: str) -> Reranker:
         from thresher.corpus.retrieval.rerank.endpoint import EndpointReranker
 
         return EndpointReranker.from_spec(spec)
-    raise RerankError(f"unknown reranker {spec!r}; choose one of {CHOICES}")
+    added: Reranker | None = made(Group.RERANKERS, spec)
+    if added is not None:
+        return added
+    raise RerankError(
+        f"unknown reranker {spec!r}; choose one of {', '.join((CHOICES, *plugin_names(Group.RERANKERS)))}"
+    )

@@ -11,6 +11,12 @@ from typing import Any
 from thresher.corpus.web.providers.base import WebHit
 from thresher.corpus.web.providers.http import Api, Question, Unread, hit
 
+BRAVE_KEYS = ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY")
+TAVILY_KEYS = ("TAVILY_API_KEY",)
+EXA_KEYS = ("EXA_API_KEY",)
+SERPER_KEYS = ("SERPER_API_KEY",)
+"""Environment variables that people keep these keys in, the first that is set counts."""
+
 
 def searxng(base: str) -> Api:
     """A SearXNG of one's own, whose settings must allow `format=json`."""
@@ -45,8 +51,7 @@ def brave(key: str) -> Api:
         results = (answer.get("web") or {}).get("results") or ()
         return [hit(r["url"], r.get("title"), r.get("description"), r.get("page_age")) for r in results]
 
-    names = ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY")
-    return Api("brave", put, read, names, longest_query=400, most_results=20, parallel=1, per_minute=60)
+    return Api("brave", put, read, BRAVE_KEYS, longest_query=400, most_results=20, parallel=1, per_minute=60)
 
 
 def tavily(key: str) -> Api:
@@ -59,7 +64,7 @@ def tavily(key: str) -> Api:
     def read(answer: Mapping[str, Any]) -> list[WebHit]:
         return [hit(r["url"], r.get("title"), r.get("content"), r.get("published_date")) for r in answer["results"]]
 
-    return Api("tavily", put, read, ("TAVILY_API_KEY",), longest_query=400, most_results=20, per_minute=100)
+    return Api("tavily", put, read, TAVILY_KEYS, longest_query=400, most_results=20, per_minute=100)
 
 
 def exa(key: str) -> Api:
@@ -75,7 +80,7 @@ def exa(key: str) -> Api:
             for r in answer["results"]
         ]
 
-    return Api("exa", put, read, ("EXA_API_KEY",), most_results=25, per_minute=300)
+    return Api("exa", put, read, EXA_KEYS, most_results=25, per_minute=300)
 
 
 def serper(key: str) -> Api:
@@ -87,7 +92,7 @@ def serper(key: str) -> Api:
     def read(answer: Mapping[str, Any]) -> list[WebHit]:
         return [hit(r["link"], r.get("title"), r.get("snippet"), r.get("date")) for r in answer["organic"]]
 
-    return Api("serper", put, read, ("SERPER_API_KEY",), per_minute=300)
+    return Api("serper", put, read, SERPER_KEYS, per_minute=300)
 
 
 def generic(

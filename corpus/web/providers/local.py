@@ -16,7 +16,7 @@ from thresher.corpus.errors import CorpusError
 from thresher.corpus.ingestion.web.addresses import InvalidAddress, canonical
 from thresher.corpus.lexical.base import Passage
 from thresher.corpus.lexical.tantivy_index import TantivyIndex
-from thresher.corpus.loaders import load_bytes
+from thresher.corpus.loaders import ParserProcess, load_bytes
 from thresher.corpus.loaders.base import one_line
 from thresher.corpus.web.pages import FetchFailed, WebPage, Why
 from thresher.corpus.web.providers.base import WebHit
@@ -69,8 +69,9 @@ class SavedPages:
         self._directory = tempfile.TemporaryDirectory(prefix="thresher-pages-")
         self._index = TantivyIndex(Path(self._directory.name))
         named = folder / PAGES
-        for url, file, title in _listed(named, folder) if named.is_file() else _found(folder, base_url):
-            self._add(url, file, title)
+        with ParserProcess() as parser:
+            for url, file, title in _listed(named, folder) if named.is_file() else _found(folder, base_url):
+                self._add(url, file, title, parser)
         self._index.commit()
 
     def __len__(self) -> int:
@@ -107,10 +108,10 @@ class SavedPages:
         self._index.close()
         self._directory.cleanup()
 
-    def _add(self, url: str, file: Path, title: str) -> None:
+    def _add(self, url: str, file: Path, title: str, parser: ParserProcess) -> None:
         try:
             address = canonical(url)
-            read = load_bytes(file.read_bytes(), file.name, source_id=url, uri=url)
+            read = load_bytes(file.read_bytes(), file.name, source_id=url, uri=url, parser=parser)
             documents = [document for document in read if isinstance(document, Document)]
         except InvalidAddress as error:
             raise UnusablePages(f"{file}: {error}") from error
@@ -128,7 +129,11 @@ class SavedPages:
 
 def _listed(named: Path, folder: Path) -> Iterator[tuple[str, Path, str]]:
     root = folder.resolve()
-    for number, line in enumerate(named.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = named.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusablePages(f"{named} cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from thresher.corpus.errors import CorpusError
+from thresher.corpus.plugins import Group, made, plugin_names
 from thresher.corpus.web.providers import apis
 from thresher.corpus.web.providers.base import Provider
 from thresher.corpus.web.providers.duckduckgo import DuckDuckGo
@@ -15,10 +16,10 @@ from thresher.corpus.web.providers.local import NOWHERE, SavedPages
 
 SEARXNG_NAMES = ("SEARXNG_URL", "SEARX_HOST")
 _KEYED: Mapping[str, tuple[Callable[[str], Api], tuple[str, ...]]] = {
-    "brave": (apis.brave, ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY")),
-    "tavily": (apis.tavily, ("TAVILY_API_KEY",)),
-    "exa": (apis.exa, ("EXA_API_KEY",)),
-    "serper": (apis.serper, ("SERPER_API_KEY",)),
+    "brave": (apis.brave, apis.BRAVE_KEYS),
+    "tavily": (apis.tavily, apis.TAVILY_KEYS),
+    "exa": (apis.exa, apis.EXA_KEYS),
+    "serper": (apis.serper, apis.SERPER_KEYS),
 }
 NAMES = ("searxng", *_KEYED, "duckduckgo", "json", "local")
 
@@ -34,11 +35,13 @@ def load_provider(spec: str, environ: Mapping[str, str] | None = None) -> Provid
 
     `searxng[:URL]` (or SEARXNG_URL), `brave`, `tavily`, `exa`, `serper` (with the keys that people export for them),
     `duckduckgo[:ENGINES]`, `json:URL` (a GET whose address has `{query}` in it and that answers `{"results": [{url,
-    title, snippet}]}`; others from Python by `apis.generic`), `local:FOLDER[@BASE-URL]`.
+    title, snippet}]}`; others from Python by `apis.generic`), `local:FOLDER[@BASE-URL]`,
+    or what a package adds (`thresher.corpus.plugins`).
 
     Raises:
         UnknownProvider: there is no such one, or its key or address is missing.
         MissingPackage, UnusablePages: what it needs is not there.
+        PluginError: a package adds a provider of that name, and it cannot be used.
     """
     env = os.environ if environ is None else environ
     name, _, rest = spec.strip().partition(":")
@@ -66,4 +69,9 @@ def load_provider(spec: str, environ: Mapping[str, str] | None = None) -> Provid
         if not at or "://" not in base:
             folder, base = rest, NOWHERE
         return SavedPages(Path(folder).expanduser(), base)
-    raise UnknownProvider(f"there is no web provider {spec!r}; the known ones are {', '.join(NAMES)}")
+    added: Provider | None = made(Group.PROVIDERS, spec.strip())
+    if added is not None:
+        return added
+    raise UnknownProvider(
+        f"there is no web provider {spec!r}; the known ones are {', '.join((*NAMES, *plugin_names(Group.PROVIDERS)))}"
+    )

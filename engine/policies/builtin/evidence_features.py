@@ -40,7 +40,7 @@ LONG = 8.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class RankInputs:
     """What is known when passages are ranked; `base` and `fits` are what `ranking.features` and `match` gave."""
 
     question: str
@@ -52,7 +52,7 @@ class Found:
     fits: Floats
 
 
-def rank_table(found: Found, lexical: Lexical) -> Floats:
+def rank_table(found: RankInputs, lexical: Lexical) -> Floats:
     """Shape (passages, features), columns in the order of `FEATURES[Kind.RANK]`."""
     passages = found.passages.all
     rules = score(found.base, RankWeights())
@@ -73,7 +73,7 @@ def standard(values: Floats) -> Floats:
     return np.asarray((values - values.mean()) / spread if spread > 1e-9 else np.zeros_like(values))
 
 
-def _of_question(found: Found, lexical: Lexical) -> dict[str, Floats]:
+def _of_question(found: RankInputs, lexical: Lexical) -> dict[str, Floats]:
     passages, matrix = found.passages.all, found.passages.matrix
     near = (matrix @ found.vector).astype(np.float64)
     columns = {"near": standard(near), "near_rank": reciprocal_rank(near)}
@@ -93,7 +93,7 @@ def _of_question(found: Found, lexical: Lexical) -> dict[str, Floats]:
     }
 
 
-def _of_rewrites(found: Found, lexical: Lexical) -> dict[str, Floats]:
+def _of_rewrites(found: RankInputs, lexical: Lexical) -> dict[str, Floats]:
     """How rewrites point at passages: by fit, by the bridge in its title or text, by what the bridge leaves over."""
     passages, states, fits = found.passages.all, found.states, found.fits
     names = (
@@ -141,7 +141,7 @@ def _of_rewrites(found: Found, lexical: Lexical) -> dict[str, Floats]:
     return columns
 
 
-def _of_sightings(found: Found) -> dict[str, Floats]:
+def _of_sightings(found: RankInputs) -> dict[str, Floats]:
     """How the queries of the search ranked each passage."""
     position = {passage.id: j for j, passage in enumerate(found.passages.all)}
     count = len(position)
@@ -173,7 +173,7 @@ def _of_sightings(found: Found) -> dict[str, Floats]:
     return columns | {"first_turn": first - 1.0}
 
 
-def _of_links(found: Found, rules: Floats, lexical: Lexical) -> dict[str, Floats]:
+def _of_links(found: RankInputs, rules: Floats, lexical: Lexical) -> dict[str, Floats]:
     """What the best passages and the others say of each other: titles, specific names, nearness."""
     passages, matrix = found.passages.all, found.passages.matrix
     columns = {name: np.zeros(len(passages)) for name in ("link_in", "link_out", "entity_link", "entity_covered")}

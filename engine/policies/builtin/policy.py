@@ -18,15 +18,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from thresher.context import escape
-from thresher.engine.policies.builtin.choosing import Choices
-from thresher.engine.policies.builtin.evidence_features import Found, rank_table
+from thresher.engine.policies.builtin.choosing import Choices, Drawing
+from thresher.engine.policies.builtin.evidence_features import RankInputs, rank_table
 from thresher.engine.policies.builtin.lexical import Corpus, Lexical
 from thresher.engine.policies.builtin.links import sentences
 from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.questions import mentions, slots
 from thresher.engine.policies.builtin.ranking import (
     Clause,
-    Floats,
     Memo,
     RankWeights,
     features,
@@ -36,8 +35,9 @@ from thresher.engine.policies.builtin.ranking import (
     trust,
 )
 from thresher.engine.policies.builtin.rewriting import Rewriter, RewriteSettings, State
+from thresher.engine.policies.builtin.rollouts import varied_settings
 from thresher.engine.policies.builtin.stopping import THRESHOLD, Verdict, judge
-from thresher.engine.policies.builtin.weights import Kind
+from thresher.engine.policies.builtin.weights import Floats, Kind
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.requests import Effort, Strategy
 
@@ -90,13 +90,26 @@ class BuiltinPolicy:
         self._settings = settings or Settings()
         self._choices = choices
         self._lexical = Lexical(corpus)
-        self._rewriter = Rewriter(corpus.query_vectors, self._lexical, self._settings.rewriting, choices)
+        self._rewriter = self._new_rewriter()
         self._clauses: list[Clause] = []
         self._states: list[State] = []
         self._latest: list[State] = []
         self._root: State | None = None
         self._passages: Passages | None = None
         self._memo: Memo = {}
+
+    def _new_rewriter(self) -> Rewriter:
+        return Rewriter(self._corpus.query_vectors, self._lexical, self._settings.rewriting, self._choices)
+
+    def reseed(self, seed: int) -> None:
+        """Search otherwise than the search's other rollouts, before the first turn; seed 0 changes nothing."""
+        if self._choices is not None and isinstance(self._choices.chooser, Drawing):
+            if seed:
+                # In training what varies is what is drawn, so that the chance of each choice is known.
+                self._choices = Choices(self._choices.weights, self._choices.chooser.reseeded(seed))
+        else:
+            self._settings = varied_settings(self._settings, seed)
+        self._rewriter = self._new_rewriter()
 
     async def decide(self, view: View) -> Decision:
         """The next turn. Embedding and ranking run in a thread, so that other searches go on meanwhile."""
@@ -281,7 +294,7 @@ class BuiltinPolicy:
             return self._ranked(view.question, fits, passages)[: view.max_results], 0.0
         table: Floats = features(view.question, self._clauses, self._states, fits, passages, self._lexical)
         vector = np.asarray(root.vector, dtype=np.float64)
-        found = Found(view.question, vector, self._clauses, self._states, passages, table, fits)
+        found = RankInputs(view.question, vector, self._clauses, self._states, passages, table, fits)
         wide = rank_table(found, self._lexical)
         scores = self._choices.weights.heads[Kind.RANK].scores(wide)
         rows = self._choices.order(Kind.RANK, wide, view.max_results)

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thresher.corpus.documents import Vectors
 from thresher.engine.policies.builtin.lexical import Lexical
 from thresher.engine.policies.builtin.links import fold
 from thresher.engine.policies.builtin.passages import Passage, Passages
 from thresher.engine.policies.builtin.rewriting import State
-
-Floats = NDArray[np.float64]
+from thresher.engine.policies.builtin.weights import Floats
 
 NAMED, COVERED, SHARPNESS = 0.15, 0.4, 6.0
 ANCHORED = 0.3

@@ -1,33 +1,26 @@
-"""Rollouts of the builtin policy that differ: it is deterministic, so its widths and weights are what varies."""
+"""How rollouts of the builtin policy differ: it is deterministic, so its widths and weights are what varies."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
 
-from thresher.engine.policies.builtin.choosing import Choices, Drawing
-from thresher.engine.policies.builtin.policy import BuiltinPolicy, Settings
 from thresher.engine.policies.builtin.ranking import RankWeights
+
+if TYPE_CHECKING:
+    from thresher.engine.policies.builtin.policy import Settings
 
 WEIGHT_SPREAD = 0.25
 """Weights are drawn from the tuned one times 1 ± this; the ranking is flat enough there that each stays good."""
 WIDTHS_DOWN, WIDTHS_UP = 1, 2
 
 
-def varied(policy: BuiltinPolicy, seed: int) -> BuiltinPolicy:
-    """The policy of rollout `seed`; 0 is the policy itself. One seed always gives the same one."""
-    if seed == 0:
-        return policy
-    choices = policy._choices
-    if choices is not None and isinstance(choices.chooser, Drawing):
-        # In training what varies is what is drawn, so that the chance of each choice is known.
-        drawn = Choices(choices.weights, choices.chooser.reseeded(seed))
-        return BuiltinPolicy(policy._corpus, policy._settings, drawn)
-    return BuiltinPolicy(policy._corpus, varied_settings(policy._settings, seed), choices)
-
-
 def varied_settings(settings: Settings, seed: int) -> Settings:
-    """Settings near `settings`: other widths of its searches, other weights of its guesses and of its ranking."""
+    """Settings near `settings`: other widths of its searches, other weights of its guesses and of its ranking.
+
+    One seed always gives the same ones, and seed 0 the settings themselves.
+    """
     if seed == 0:
         return settings
     dice = random.Random(seed)

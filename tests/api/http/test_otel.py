@@ -30,6 +30,7 @@ from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.swarm import ASSIGN_TASK, CREATE_SUBAGENT
 from thresher.engine.tools import CorpusScope, corpus_tools
+from thresher.engine.tools.web import web_tools
 
 QUESTION = "Who founded the Brask works?"
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -167,7 +168,7 @@ async def test_failures_are_marked(harbour: str, spans: InMemorySpanExporter) ->
 
 
 def test_spans_know_every_tool() -> None:
-    names = {tool.name for tool in corpus_tools(CorpusScope(None, None))}  # type: ignore[arg-type]
+    names = {tool.name for tool in (*corpus_tools(CorpusScope(None, None)), *web_tools(None))}  # type: ignore[arg-type]
     assert names | {CREATE_SUBAGENT, ASSIGN_TASK} == TOOLS
 
 

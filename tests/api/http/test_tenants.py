@@ -267,7 +267,7 @@ async def test_a_default_of_one_tenant_is_a_plain_name(harbour_template: Path) -
 async def test_what_a_busy_collection_answers_has_its_plain_name(
     harbour_template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thresher.api.http.registry.PATIENCE_S", 0.1)
+    monkeypatch.setattr("thresher.api.service.registry.PATIENCE_S", 0.1)
     settle(harbour_template, "north/harbour")
     async with keyed(PUBLIC, host="0.0.0.0", api_key="k") as http:
         registry: Any = http.app.state.registry  # type: ignore[attr-defined]

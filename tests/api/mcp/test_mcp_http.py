@@ -21,8 +21,8 @@ from mcp_support import QUESTION, Endless, ask, fill, http_client, lacking, long
 from support import prepare
 
 from thresher.api.config import Settings
-from thresher.api.http import create_app
-from thresher.api.mcp import mounting, web
+from thresher.api.http import create_app, mounting
+from thresher.api.mcp import web
 from thresher.api.mcp.telling import told
 from thresher.api.schema import SearchResponse
 from thresher.api.service.principal import Scope

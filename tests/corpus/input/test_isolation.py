@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from thresher.corpus.errors import LoaderError
 from thresher.corpus.loaders import NoText, ParserProcess
 from thresher.corpus.loaders.base import Part
 from thresher.corpus.loaders.formats import Format
+from thresher.corpus.loaders.isolation import _receive_until
 
 PAGE = b"<p>hello</p>"
 
@@ -107,3 +109,23 @@ def test_the_child_does_not_load_the_models() -> None:
     code += "print(sorted({'torch', 'chromadb', 'tantivy', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_process_with_many_open_files_reads_what_its_child_says() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    high = 1_500
+    if hard != resource.RLIM_INFINITY and hard <= high:
+        pytest.skip(f"at most {hard} descriptors are allowed here")
+    ours, theirs = os.pipe()
+    try:
+        if soft != resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, high + 1), hard))
+        os.dup2(ours, high)
+        os.write(theirs, b"\0\0\0\5frame")
+        os.close(theirs)
+        assert _receive_until(high, time.monotonic() + 5.0) == b"frame"
+        assert _receive_until(high, time.monotonic() + 5.0) is None
+    finally:
+        os.close(ours)
+        os.close(high)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

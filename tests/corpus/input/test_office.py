@@ -217,6 +217,18 @@ def test_sheets_are_sections_and_rows_read_by_themselves() -> None:
     ]
 
 
+def test_a_workbook_has_the_title_and_author_that_it_says() -> None:
+    book = openpyxl.Workbook()
+    assert book.active is not None
+    book.active["A1"] = "x"
+    book.properties.title, book.properties.creator = "Annual\nregister", "Ada"
+    part = one(saved(book), "b.xlsx")
+    assert (part.title, part.metadata) == (
+        "Annual register",
+        {"format": "xlsx", "sheets": 1, "rows": 1, "author": "Ada"},
+    )
+
+
 def test_formulas_show_their_stored_value_or_say_that_there_is_none() -> None:
     book = openpyxl.Workbook()
     assert book.active is not None

@@ -293,6 +293,14 @@ def test_fetching_has_deadlines_and_limits(site: Site) -> None:
         assert isinstance(fetcher.submit("http://nowhere.invalid/").result(), Refused)
 
 
+def test_waiting_for_a_slow_host_costs_no_page_its_time(site: Site) -> None:
+    for number in range(6):
+        site.pages[f"/{number}"] = Answer(b"x", wait_s=0.5)
+    with Fetcher(deadline_s=1.4, per_host=1) as fetcher:  # the last one's turn comes after 2.5 s
+        outcomes = [future.result() for future in [fetcher.submit(site.url(f"/{number}")) for number in range(6)]]
+    assert [type(outcome) for outcome in outcomes] == [Page] * 6
+
+
 def test_few_requests_at_a_time_and_an_honest_name(site: Site) -> None:
     for number in range(12):
         site.pages[f"/{number}"] = Answer(b"x", wait_s=0.05)

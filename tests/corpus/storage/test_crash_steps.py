@@ -66,7 +66,7 @@ STEPS = [
     ("delete", f"{DERIVED}:DerivedIndexes.follow", "before", 1, LESS),
     ("delete", f"{BM25}.commit", "after", 1, LESS),
     ("delete", f"{CHROMA}.delete", "after", 1, LESS),
-    ("finish", f"{RECORD}.sources:put_source", "after", 1, OLD),
+    ("finish", f"{RECORD}.batch:put_source", "after", 1, OLD),
     ("finish", f"{DERIVED}:DerivedIndexes.follow", "before", 1, LESS),
     ("bulk", f"{DERIVED}:DerivedIndexes.follow", "before", 1, FIRST_NEW),
     ("bulk", f"{DERIVED}:DerivedIndexes.follow", "before", 3, NEW),

@@ -43,7 +43,7 @@ def tantivy(path: Path) -> Path:
 
 
 def assert_whole(opened: Collection, *, lost: int = 0) -> None:
-    """Every index finds what it should; HNSW may have `lost` one of those looked up (see GUARANTEES.md)."""
+    """Every index finds what it should; HNSW may have `lost` one of those looked up (docs/guarantees/collection.md)."""
     missed = 0
     for i in (50, 222, DOCUMENTS - 1):
         hits = opened.search(f"alpha {i} beta", limit=200)

@@ -10,7 +10,8 @@ from storage_support import EMBEDDER, prepared
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.vectors import local, managed
-from thresher.corpus.vectors.chroma import ChromaIndex, ChromaUnusable
+from thresher.corpus.vectors.chroma import ChromaIndex
+from thresher.corpus.vectors.files import ChromaUnusable
 
 DOCUMENTS = 100
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,11 +13,16 @@ from typing import Any
 import pytest
 from storage_support import EMBEDDER, prepared
 
+from thresher.corpus.census import bytes_under
 from thresher.corpus.collection import Collection
+from thresher.corpus.derived import DerivedIndexes
 from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import CollectionLocked, CollectionUnavailable, CorpusError, EmbedderError, StorageFull
+from thresher.corpus.lexical.managed import ManagedLexical
 from thresher.corpus.lock import DirectoryLock
+from thresher.corpus.manifest import Manifest
 from thresher.corpus.paths import list_collections
+from thresher.corpus.record.schema import APPLICATION_ID, SCHEMA_VERSION
 from thresher.corpus.record.store import Store
 
 
@@ -159,3 +165,64 @@ def test_numbers_that_json_has_no_form_for_are_refused(collection: Collection, v
     with pytest.raises(ValueError, match=r"'d'.*'score'.*JSON"):
         collection.upsert([prepared("d", "text", metadata={"score": value})], source_id="s")
     assert collection.chunk_count == 0
+
+
+def test_a_record_that_is_refused_leaves_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    with pytest.raises(sqlite3.OperationalError, match="no such table") as refused:
+        Store(path)
+    # The error still refers to the store here: what it left open would be.
+    assert refused.value.__traceback__ is not None
+    assert str(path) not in open_files()
+
+
+def test_an_opening_that_fails_late_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c"
+    with Collection.create(path, EMBEDDER, exact_below=1) as collection:
+        collection.upsert([prepared("d", "text")], source_id="s")
+    closed = []
+    monkeypatch.setattr(DerivedIndexes, "close", lambda self, real=DerivedIndexes.close: (closed.append(1), real(self)))
+    monkeypatch.setattr("thresher.corpus.collection.ANALYZER_VERSION", "next")
+    with monkeypatch.context() as full:
+        full.setattr(Manifest, "write", refusing(errno.ENOSPC))
+        with pytest.raises(StorageFull):
+            Collection.open(path, embedder=EMBEDDER)
+    assert closed == [1]
+    assert not [name for name in open_files() if name.startswith(str(path))]
+    Collection.open(path, embedder=EMBEDDER).close()
+
+
+def test_a_dense_index_that_cannot_be_set_up_closes_the_lexical_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Collection.create(tmp_path / "c", EMBEDDER).close()
+    closed = []
+    real = ManagedLexical.close
+    monkeypatch.setattr(ManagedLexical, "close", lambda self: (closed.append(1), real(self)))
+    with monkeypatch.context() as full:
+        full.setattr("thresher.corpus.derived.ManagedDense", refusing(errno.ENOSPC))
+        with pytest.raises(StorageFull):
+            Collection.open(tmp_path / "c", embedder=EMBEDDER)
+    assert closed == [1]
+
+
+def test_a_folder_that_goes_while_sizes_are_added_up_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"without {other}").write_bytes(b"123")
+    assert bytes_under(tmp_path) == 6
+    real = os.stat
+
+    def stat(path: Any, **named: Any) -> os.stat_result:
+        name = os.path.basename(path)
+        if name.startswith("without "):
+            shutil.rmtree(tmp_path / name.removeprefix("without "), ignore_errors=True)
+        return real(path, **named)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert bytes_under(tmp_path) == 3

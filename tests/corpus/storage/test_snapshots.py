@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_support import EMBEDDER, prepared, source
+from storage_support import EMBEDDER, SpreadEmbedder, prepared, source
 
 from thresher.corpus.collection import Collection
 from thresher.corpus.errors import (
@@ -22,6 +23,7 @@ from thresher.corpus.errors import (
     CollectionLocked,
     CollectionMismatch,
     CorpusError,
+    EmbedderError,
     StorageFull,
     TransferError,
 )
@@ -78,6 +80,27 @@ def test_a_snapshot_is_restored_under_a_new_name(thresher_home: Path, tmp_path: 
         assert opened.name == "copy"
     with pytest.raises(CollectionExists, match="--replace"):
         restore_snapshot(tmp_path / "snap", path)
+
+
+class FarEmbedder(SpreadEmbedder):
+    """Claims to embed at an address."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+        self.info = dataclasses.replace(self.info, spec="openai:m@https://embeddings.example/v1")
+
+
+def test_a_snapshot_sends_questions_nowhere_that_was_not_named(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "own", FarEmbedder()) as opened:
+        take_snapshot(opened, tmp_path / "snap")
+    for endpoints in ([], ["openai:m@https://other.example/v1"]):
+        with pytest.raises(EmbedderError, match=r"m@https://embeddings\.example/v1: every question.*--embedder"):
+            restore_snapshot(tmp_path / "snap", tmp_path / "copy", endpoints=endpoints)
+        assert not (tmp_path / "copy").exists()
+    restore_snapshot(tmp_path / "snap", tmp_path / "copy", endpoints=["openai:m@https://embeddings.example/v1"])
+    restore_snapshot(tmp_path / "snap", tmp_path / "mine")
+    assert is_collection(tmp_path / "copy")
+    assert is_collection(tmp_path / "mine")
 
 
 def test_snapshots_of_a_busy_collection_are_of_one_moment(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from thresher.corpus.embedders.base import EmbedderInfo
 from thresher.corpus.errors import TransferError
 from thresher.corpus.ingestion.preparing import Chunked, prepare_documents
 from thresher.corpus.lifecycle.transfer import export_collection, import_collection
+from thresher.corpus.lifecycle.transfer_file import writing
 from thresher.corpus.loaders.base import make_document
 from thresher.corpus.record.values import storable
 
@@ -289,3 +290,14 @@ def test_an_export_never_replaces_or_leaves_anything_by_accident(
         assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "x.jsonl"]
         export_collection(opened, tmp_path / "x.jsonl", overwrite=True)
         assert import_collection(opened, tmp_path / "x.jsonl").unchanged == 20
+
+
+def test_two_exports_to_one_file_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    with writing(file) as one:
+        one({"line": 1})
+        with writing(file) as other:
+            other({"line": 2})
+        assert file.read_text() == '{"line":2}\n'
+    assert file.read_text() == '{"line":1}\n'
+    assert list(tmp_path.iterdir()) == [file]

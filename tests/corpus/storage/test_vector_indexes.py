@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from thresher.corpus.documents import Vectors
-from thresher.corpus.vectors.chroma import ChromaIndex, ChromaUnusable, probe
+from thresher.corpus.vectors.chroma import ChromaIndex, probe
 from thresher.corpus.vectors.exact import top_k
+from thresher.corpus.vectors.files import ChromaUnusable
 
 DIMENSION = 16
 

@@ -12,6 +12,7 @@ import pytest
 from web_server import Answer, Site, serve_site
 
 from thresher.corpus.web.connections import resolve
+from thresher.corpus.web.decoding import TooLong, decoded
 from thresher.corpus.web.fetching import FetchLimits, WebFetcher
 from thresher.corpus.web.guard import Guard
 from thresher.corpus.web.pages import FetchFailed, Why
@@ -309,3 +310,15 @@ async def test_names_that_do_not_resolve_keep_no_other_threads_waiting(monkeypat
     finally:
         go_on.set()
     assert all(isinstance(ended, OSError) for ended in await asyncio.gather(*lookups, return_exceptions=True))
+
+
+async def test_a_body_is_unpacked_up_to_the_limit_however_it_comes() -> None:
+    body = b"\0" * 20_000_000
+    packed = gzip.compress(body)
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield packed
+
+    assert await decoded(parts(), "gzip", len(body)) == body
+    with pytest.raises(TooLong):
+        await decoded(parts(), "gzip", len(body) - 1)

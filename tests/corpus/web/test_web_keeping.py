@@ -16,11 +16,11 @@ from thresher.corpus.documents import Vectors
 from thresher.corpus.errors import EmbedderError
 from thresher.corpus.filters import parse_filter
 from thresher.corpus.ingestion.ingest import ingest
-from thresher.corpus.ingestion.put import LONGEST_ID, NewDocument, put_documents
+from thresher.corpus.ingestion.put import LONGEST_ID, NewDocument, PutReport, put_documents
 from thresher.corpus.ingestion.sync import sync
 from thresher.corpus.web.fetching import WebFetcher
 from thresher.corpus.web.guard import Guard
-from thresher.corpus.web.keeping import SOURCE, keep_page, keep_pages
+from thresher.corpus.web.keeping import SOURCE, keep_pages
 from thresher.corpus.web.pages import WebPage
 from thresher.corpus.web.reading import LONGEST_TEXT, ReadPage, read_page
 
@@ -56,6 +56,10 @@ def collection(tmp_path: Path, embedder: Embedder) -> Iterator[Collection]:
 def page(words: str, *, url: str = URL, at: float = THEN, media_type: str = "text/html") -> WebPage:
     body = f"<html lang=en><title>The yard</title><main><p>{words}</p></main>"
     return WebPage(url, url, body.encode(), media_type, "", at)
+
+
+def keep_page(collection: Collection, kept: ReadPage | WebPage) -> PutReport:
+    return keep_pages(collection, [kept])
 
 
 def test_a_kept_page_is_found_with_its_address_and_time(collection: Collection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -327,6 +328,17 @@ async def test_a_provider_is_asked_no_more_than_it_allows_in_a_minute() -> None:
     assert provider.asked == 4
 
 
+async def test_those_who_wait_for_one_place_in_a_minute_do_not_all_take_it() -> None:
+    started = time.monotonic()
+    provider = Counting()
+    provider.per_minute, provider.parallel = 1, 3
+    search = WebSearch([provider], clock=lambda: 59.8 + time.monotonic() - started if provider.asked else 0.0)
+    await search.search("first", 5)
+    answers = await asyncio.gather(*(search.search(f"question {n}", 5) for n in range(3)), return_exceptions=True)
+    assert provider.asked == 2
+    assert sorted(isinstance(answer, CouldNotSearch) for answer in answers) == [False, True, True]
+
+
 async def test_saved_pages_are_searched_and_handed_out(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "brask.html").write_text("<title>Brask</title><p>Edda Brask founded the works in Holm.</p>")
@@ -434,3 +446,9 @@ async def test_halves_of_characters_break_nothing(engine: Engine) -> None:
     found = await WebSearch([engine.stands_for(apis.tavily(SECRET))]).search("who \ud83d", 5)
     assert [(hit.url, hit.title) for hit in found.hits] == [(HIT.url, "A ? B")]
     assert found.query == "who ?"
+
+
+def test_a_list_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pages.jsonl").write_bytes(b"\xff\xfe{")
+    with pytest.raises(UnusablePages, match=r"pages\.jsonl cannot be read"):
+        SavedPages(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,17 +15,19 @@ from support import make_collection
 from thresher.corpus.collection import Collection
 from thresher.engine.policies.builtin.choosing import Choice, order_logprob
 from thresher.engine.policies.builtin.weights import FEATURES, Head, Kind, load_weights, rules_weights, save_weights
-from thresher.engine.requests import SearchRequest
+from thresher.engine.requests import SearchRequest, SearchResult
+from thresher.engine.results import ranked_evidence
 from thresher.train.builtin.comparing import compared
 from thresher.train.builtin.endings import Endings
-from thresher.train.builtin.gathering import Explorer, other_end, run_groups
+from thresher.train.builtin.gathering import Episode, Explorer, run_groups
 from thresher.train.builtin.learning import Adam, backward, choice_gradient, standardised, with_hidden_units
 from thresher.train.builtin.run import BuiltinTraining, train_builtin
-from thresher.train.builtin.sources import Source, portion, set_aside
+from thresher.train.builtin.sources import Source, set_aside
 from thresher.train.builtin.warm import WarmSettings
 from thresher.train.monitoring.log import read_log
 from thresher.train.rewards.profiles import load_profile
 from thresher.train.rewards.scorer import scorer_for
+from thresher.train.tasks.splits import portion
 from thresher.train.tasks.task import Task, TaskError
 
 NAMES = (
@@ -148,6 +150,18 @@ def test_too_few_tasks_are_refused() -> None:
 
 
 # Searches
+
+
+def other_end(episode: Episode, rows: Iterable[int], sufficient: bool | None) -> SearchResult:
+    """The same search, had it ended with another list (rows of its passages) and another word on it.
+
+    Everything before the end is as it was, so this is what the engine would have returned.
+    """
+    result = episode.result
+    assert result.trajectory is not None
+    evidence = result.trajectory.evidence
+    ranked = tuple(ranked_evidence(evidence[row], 1 / rank) for rank, row in enumerate(rows, 1))
+    return replace(result, results=ranked, sufficient=sufficient)
 
 
 def test_another_ending_earns_what_the_scorer_says(mills: Collection) -> None:

@@ -15,9 +15,9 @@ from thresher.corpus.collection import Collection
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.train.generation.asking import REPLY_TOKENS, Asker, chat_of
 from thresher.train.generation.errors import GenerationError
-from thresher.train.generation.exploring import explore
-from thresher.train.generation.generate import Options, Report, generate
-from thresher.train.generation.journal import JOURNAL
+from thresher.train.generation.exploring import Passage, explore
+from thresher.train.generation.generate import Options, Report, drafted, generate
+from thresher.train.generation.journal import JOURNAL, Journal
 
 OPTIONS = Options(count=6, hops=(2,), unanswerable=0, model="stub")
 
@@ -163,3 +163,25 @@ def test_a_question_without_an_answer_is_held_against_passages_that_were_not_rea
     tried = [body["messages"][1]["content"] for body in server.bodies]
     told = "".join(text for text in tried if f"Question: {altered}" in text)
     assert all(name in told for name in found - reading[seed])
+
+
+def test_quotes_of_a_run_before_stand_where_its_passages_have_them() -> None:
+    """A task counts from the beginning of the document, a draft from that of the passage."""
+    passage = Passage(7, "d1", "Alma", "It was built by Edda.", 100, frozenset())
+    where = {"chunk_id": 7, "document_id": "d1", "start": 116, "end": 120}
+    step = {"question": "Who built it?", "answer": "Edda", "key": "edda", "target": "", **where}
+    task = {"question": "Who built it?", "answers": ["Edda"], "type": "single", "template": "model single"}
+    draft = drafted({"key": "m-1", "task": {**task, "evidence": [step]}}, {7: passage})
+    assert draft is not None
+    (quote,) = (each.quote for each in draft.steps)
+    assert passage.text[quote.start : quote.end] == "Edda"
+    assert drafted({"key": "m-2", "rejected": {"reason": "too_long"}}, {7: passage}) is None
+
+
+def test_what_a_model_wrote_and_utf8_cannot_is_reported(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, {})
+    journal.finish([], [{"detail": "\ud800"}], {"examples": {"quote_not_verbatim": "the \ud800 Älma"}})
+    journal.close()
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["examples"] == {"quote_not_verbatim": "the ? Älma"}
+    assert read(tmp_path, "rejected.jsonl") == [{"detail": "\ud800"}]

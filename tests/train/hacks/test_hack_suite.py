@@ -16,7 +16,7 @@ from support import make_collection, shared_data
 from thresher.corpus.collection import Collection
 from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.requests import SearchRequest
-from thresher.train.evaluation.evaluate import prepared_collection
+from thresher.train.evaluation.sets import prepared_collection
 from thresher.train.hacks.bandit import Bandit, Rule, learn
 from thresher.train.hacks.policies import TRICKS
 from thresher.train.hacks.suite import (

@@ -26,8 +26,9 @@ from thresher.train.judges.votes import VoteCache
 from thresher.train.rewards.profiles import PROFILES, ProfileError
 from thresher.train.rewards.scorer import Scorer, scorer_for
 from thresher.train.rollouts.errors import InfrastructureDown, ScoringFailed
-from thresher.train.rollouts.roller import Roller, roll_group
+from thresher.train.rollouts.roller import Roller
 from thresher.train.rollouts.settings import RollSettings
+from thresher.train.rollouts.single import roll_group
 from thresher.train.tasks.task import Task
 
 REQUEST = SearchRequest("?", max_turns=4)

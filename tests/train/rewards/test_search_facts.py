@@ -404,6 +404,16 @@ def test_answers_in_words_and_those_that_stand_nowhere(harbour: Collection) -> N
     assert dated.answer_returned
 
 
+def test_leaving_open_pays_where_the_answer_says_that_there_is_none(harbour: Collection) -> None:
+    task = Task("t", "Who ran the Nilsen works?", ("Insufficient information.",), type="null_query")
+    request, honest = run(harbour, [LOOK, turn(use("finish", evidence_ids=[], sufficient=False))])
+    facts = facts_of(task, request, honest)
+    assert not facts.has_answers
+    assert reward_of(facts, PROFILES["context1"]).terms["abstention"] > 0
+    claimed = facts_of(task, *run(harbour, [LOOK, turn(use("finish", evidence_ids=[], sufficient=True))]))
+    assert reward_of(claimed, PROFILES["context1"]).total < reward_of(facts, PROFILES["context1"]).total
+
+
 def test_facts_do_not_change_when_a_trajectory_is_read_back(harbour: Collection) -> None:
     request, result = run(harbour, "builtin")
     assert result.trajectory is not None

@@ -195,7 +195,7 @@ async def test_a_long_group_is_waited_for_and_not_dropped(ferries: Collection) -
 
 async def test_without_staleness_a_step_begins_when_the_one_before_is_published(ferries: Collection) -> None:
     conductor = Conductor(turns=lambda question, seed: 1)
-    settings = RollSettings(group_size=1, groups_per_step=2, concurrency=8, max_staleness=3).synchronous()
+    settings = RollSettings(group_size=1, groups_per_step=2, concurrency=8, max_staleness=0)
     async with (
         asyncio.timeout(PATIENCE_S),
         Roller(SearchEngine(ferries, conductor), ANY, by_turns, iter(tasks(4)), settings) as roller,

@@ -19,9 +19,10 @@ from thresher.engine.requests import SearchRequest, SearchResult, StopReason
 from thresher.engine.search import SearchEngine
 from thresher.train.rollouts.errors import InfrastructureDown, ScoringFailed
 from thresher.train.rollouts.faults import fault_of
-from thresher.train.rollouts.roller import Roller, roll_group
+from thresher.train.rollouts.roller import Roller
 from thresher.train.rollouts.seeds import group_seeds
 from thresher.train.rollouts.settings import RollSettings
+from thresher.train.rollouts.single import roll_group
 from thresher.train.tasks.task import Task
 
 Step = Callable[[View, int, int], Decision]

@@ -14,9 +14,10 @@ from rollout_support import ANY, Conductor, by_turns, tasks
 from thresher.corpus.collection import Collection
 from thresher.engine.search import SearchEngine
 from thresher.train.rollouts.recording import RecordingError, RolloutLog, read_rollouts
-from thresher.train.rollouts.roller import Roller, roll_group
+from thresher.train.rollouts.roller import Roller
 from thresher.train.rollouts.rollout import Group, Rollout
 from thresher.train.rollouts.settings import RollSettings
+from thresher.train.rollouts.single import roll_group
 from thresher.train.tasks.task import Task
 
 

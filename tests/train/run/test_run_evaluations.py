@@ -13,8 +13,7 @@ from thresher.train.errors import RunError
 from thresher.train.tasks.task import Task
 from thresher.train.trainer.environment import questions_of, spread_over
 from thresher.train.trainer.evaluating import EVALUATIONS, Evaluation, append_evaluation, read_evaluations
-from thresher.train.trainer.settings import Evaluation as EvaluationSettings
-from thresher.train.trainer.settings import Tasks
+from thresher.train.trainer.settings import EvaluationSettings, Tasks
 
 
 @given(st.integers(0, 60), st.integers(1, 60))

@@ -252,6 +252,8 @@ def test_only_what_is_taught_is_trained(tiny: Path, tasks: Path, alma: Collectio
 def test_nothing_is_left_to_teach(tiny: Path, tasks: Path, alma: Collection, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no row is left.*longer than 100 tokens"):
         train_sft(sft(tiny, tasks, "optimiser.max_length=100"), tmp_path / "sft", open_collection=lent(alma))
+    report = train_sft(sft(tiny, tasks, "optimiser.steps=1"), tmp_path / "sft", open_collection=lent(alma))
+    assert (report.searches, report.rows) == (3, 3), "what is asked for now was not searched for again"
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from thresher.engine.search import SearchEngine
 from thresher.engine.trajectory import Trajectory, TurnRecord
 from thresher.train.segments.errors import NoLongerFits, NotWritable
 from thresher.train.segments.rendered import RenderedPolicy, rendered
-from thresher.train.segments.rendering import taught, taught_segments
+from thresher.train.segments.rendering import taught
 from thresher.train.segments.segment import Segment
 from thresher.train.segments.turns import agents_of, replayed_turns
 from thresher.train.segments.writing import PlainCall, write_turn
@@ -158,7 +158,7 @@ def test_a_search_sampled_in_another_vocabulary_is_rebuilt(quay: Collection) -> 
     own = collected(quay, student, request, lambda _: ScriptedPolicy(PLAN))
     found = taught(trajectory, student)
     assert found.rebuilt
-    assert list(found.segments) == taught_segments(own, student)
+    assert found.segments == taught(own, student).segments
 
 
 def test_turns_that_went_wrong_are_context_and_not_examples(quay: Collection) -> None:
@@ -188,10 +188,10 @@ def test_turns_that_went_wrong_are_context_and_not_examples(quay: Collection) ->
 def test_what_no_longer_fits_is_refused(quay: Collection) -> None:
     style = style_named("chatml")
     chat = saved(searched(quay, style, None, SearchRequest(QUESTION, max_turns=9), make=lambda _: ScriptedPolicy(PLAN)))
-    longest = max(len(segment.ids) for segment in taught_segments(chat, style))
-    assert taught_segments(chat, style, limit=longest)
+    longest = max(len(segment.ids) for segment in taught(chat, style).segments)
+    assert taught(chat, style, limit=longest).segments
     with pytest.raises(NoLongerFits, match=r"turn [0-9] of search_"):
-        taught_segments(chat, style, limit=longest - 1)
+        taught(chat, style, limit=longest - 1)
 
 
 def test_a_swarm_is_taught_agent_by_agent(quay: Collection) -> None:
@@ -213,14 +213,9 @@ def test_a_swarm_is_taught_agent_by_agent(quay: Collection) -> None:
 async def test_seeds_vary_the_policy_inside(quay: Collection, swarm: bool) -> None:
     style = style_named("chatml")
     made: list[RenderedPolicy] = []
-    inside: list[BuiltinPolicy] = []
-
-    def builtin(collection: Collection) -> BuiltinPolicy:
-        inside.append(BuiltinPolicy(collection))
-        return inside[-1]
 
     def make(collection: Collection) -> RenderedPolicy:
-        made.append(rendered(builtin, style, swarm=swarm)(collection))
+        made.append(rendered(BuiltinPolicy, style, swarm=swarm)(collection))
         return made[-1]
 
     engine = SearchEngine(quay, make, subagent_policy=rendered(BuiltinPolicy, style), profile=profile_for(style))
@@ -229,7 +224,7 @@ async def test_seeds_vary_the_policy_inside(quay: Collection, swarm: bool) -> No
     assert isinstance(policy, Orchestrator) is swarm
     alone = policy._alone if isinstance(policy, Orchestrator) else policy
     assert isinstance(alone, BuiltinPolicy)
-    assert alone is not inside[0], "another seed makes another policy"
+    assert alone._settings != BuiltinPolicy(quay)._settings, "another seed searches otherwise"
 
 
 def test_what_the_student_may_not_write_is_not_recorded_as_sampled(quay: Collection) -> None:

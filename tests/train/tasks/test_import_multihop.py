@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from thresher.train.evaluation.evaluate import evaluate
+from thresher.train.evaluation.running import Setup, evaluate
 from thresher.train.tasks.importing.importer import find_format, import_tasks, split_of
 from thresher.train.tasks.task import Task, TaskError, load_tasks
 
@@ -144,9 +144,9 @@ def test_the_first_tasks_come_with_their_documents_alone(tmp_path: Path) -> None
 
 def test_an_imported_set_can_be_evaluated(tmp_path: Path) -> None:
     import_tasks([write(tmp_path / "dev.jsonl", [musique(1)])], tmp_path / "set")
-    report = evaluate(tmp_path / "set", split="dev", embedder="wordllama")
-    assert report.agent.recall_10 == 1.0
-    assert report.documents == 3
+    report = evaluate(tmp_path / "set", setup=Setup(embedder="wordllama"), split="dev")
+    assert report.summary("builtin").recall_10 == 1.0
+    assert report.sets[0].documents == 3
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.train.evaluation.evaluate import evaluate
+from thresher.train.evaluation.running import Setup, evaluate
 from thresher.train.tasks.importing.importer import import_tasks
 from thresher.train.tasks.importing.tables import TableOptions
 from thresher.train.tasks.task import Task, TaskError, load_tasks, task_id
@@ -134,7 +134,8 @@ def test_a_corpus_can_be_brought_along(tmp_path: Path) -> None:
     report = import_tasks([source], tmp_path / "set", corpus=corpus)
     assert report.corpus == tmp_path / "set" / "corpus.jsonl"
     assert report.documents == 1
-    assert evaluate(tmp_path / "set", split="dev", embedder="wordllama").agent.recall_10 == 1.0
+    evaluation = evaluate(tmp_path / "set", setup=Setup(embedder="wordllama"), split="dev")
+    assert evaluation.summary("builtin").recall_10 == 1.0
     corpus.write_text(json.dumps({"id": "d2", "text": "Edda."}) + "\n", encoding="utf-8")
     with pytest.raises(TaskError, match=r"has no document 'd1', which is the gold of 'Who founded the Brask works\?'"):
         import_tasks([source], tmp_path / "other", corpus=corpus)
@@ -148,7 +149,7 @@ def test_a_folder_of_documents_can_be_brought_along(tmp_path: Path) -> None:
     source.write_text("question,answer,file\nWho founded the Brask works?,Edda,old/a.md\n", encoding="utf-8")
     report = import_tasks([source], tmp_path / "set", corpus=docs)
     assert report.corpus == tmp_path / "set" / "docs"
-    assert evaluate(tmp_path / "set", embedder="wordllama").agent.recall_10 == 1.0
+    assert evaluate(tmp_path / "set", setup=Setup(embedder="wordllama")).summary("builtin").recall_10 == 1.0
     import_tasks([source], tmp_path / "set", corpus=docs, overwrite=True)
     import_tasks([source], tmp_path / "set", overwrite=True)
     assert not (tmp_path / "set" / "docs").exists()

@@ -24,7 +24,7 @@ from trainer_support import (
 )
 
 from thresher.train.segments.segment import Segment
-from thresher.train.trainer.config import lora_config
+from thresher.train.trainer.models import lora_config
 from thresher.train.trainer.report import StepReport
 
 

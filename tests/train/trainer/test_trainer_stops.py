@@ -22,9 +22,10 @@ from trainer_support import (
     trainer_of,
 )
 
-from thresher.train.trainer.config import SegmentGRPOConfig, lora_config
+from thresher.train.trainer.config import SegmentGRPOConfig
 from thresher.train.trainer.errors import ConformanceError, Diverged, NoGroups, RowTooLong, TrainerError
 from thresher.train.trainer.grpo import STATE_NAME
+from thresher.train.trainer.models import lora_config
 from thresher.train.trainer.report import StepReport
 
 

@@ -36,11 +36,8 @@ _REFUSING = re.compile(
     r"|not allowed|require"
 )
 
-
 REASONING = "reasoning"
 """In `left_out`: thoughts are not sent back."""
-
-
 SILENCE = "(nothing)"
 """What stands in for an empty message, where a server takes none."""
 

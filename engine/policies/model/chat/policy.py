@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -19,8 +18,9 @@ from thresher.engine.policies.model.chat.replies import (
     ReplyStream,
     read_reply,
 )
-from thresher.engine.policies.model.client import ModelClient
+from thresher.engine.policies.model.client import ModelClient, OnRetry
 from thresher.engine.policies.model.overflow import read_overflow
+from thresher.engine.policies.model.reading.mentions import named_ids
 from thresher.engine.policies.model.reading.recovery import Written, repair_calls
 from thresher.engine.policies.model.reading.text_calls import spot_calls
 from thresher.engine.policies.model.reading.thoughts import split_thoughts, with_thoughts
@@ -130,7 +130,7 @@ class ChatPolicy:
                 finish = "length" if full else reply.finish
                 return replace(reply, finish=finish, usage=replace(reply.usage, retries=retries))
 
-    async def _reply(self, body: dict[str, Any], limit: int, on_retry: Any) -> ChatReply:
+    async def _reply(self, body: dict[str, Any], limit: int, on_retry: OnRetry) -> ChatReply:
         if not self._streams:
             return read_reply(await self._client.post(PATH, body, on_retry=on_retry))
         stream = ReplyStream(self._on_delta)
@@ -203,20 +203,13 @@ class ChatPolicy:
         """
         if not self._said_only and view.turns_left > 1:
             return ()
-        cited = _cited(words, view)
+        cited = named_ids(words, (evidence.id for evidence in view.store))
         finish = next((tool for tool in view.tools if tool.name == "finish"), None)
         if not cited or finish is None:
             return ()
         faults.append(f"words without a call were taken as the answer, with evidence {', '.join(cited)}")
         arguments = {"evidence_ids": cited, "sufficient": True, "justification": words[:_JUSTIFICATION_CHARACTERS]}
         return (ToolUse("finish", arguments),)
-
-
-def _cited(words: str, view: View) -> list[str]:
-    """Ids of evidence that a text names, in the order in which it does."""
-    found = {e.id: re.search(rf"(?<![\w.-]){re.escape(e.id)}(?![\w-])", words) for e in view.store}
-    places = sorted((match.start(), handle) for handle, match in found.items() if match)
-    return [handle for _, handle in places]
 
 
 class Adapting:

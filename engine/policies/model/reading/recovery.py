@@ -1,8 +1,8 @@
 """Calls as models write them, made into calls that the engine can run.
 
 Only what has one meaning is repaired. Everything else is passed on as it is: the engine's rejection tells the model
-what is wrong, which is worth more than a guess. Each repair is
-a clause for the model to read, and counts as a recovery.
+what is wrong, which is worth more than a guess. Each repair is a clause for the model to read, and counts as a
+recovery.
 """
 
 from __future__ import annotations
@@ -149,38 +149,40 @@ def _distance(one: str, other: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class RepairedArguments:
     """Arguments as text: as they were, or a JSON object that was repaired. `faults`: what was wrong, in words."""
 
     text: str
     faults: tuple[str, ...] = ()
 
 
-def repair_arguments(arguments: Any, schema: Mapping[str, Any] | None, *, cut: bool = False) -> Arguments | None:
+def repair_arguments(
+    arguments: Any, schema: Mapping[str, Any] | None, *, cut: bool = False
+) -> RepairedArguments | None:
     """Arguments as JSON text; None when they were `cut` before their end.
 
     `schema` is the tool's JSON schema; None (an unknown tool) leaves out what needs it.
     """
     if arguments is None:
-        return None if cut else Arguments("")
+        return None if cut else RepairedArguments("")
     if not isinstance(arguments, str):
         if not isinstance(arguments, Mapping):
-            return Arguments(canonical_arguments(arguments))
+            return RepairedArguments(canonical_arguments(arguments))
         value: Any = arguments
         faults = ["they were an object instead of JSON text"]
     else:
         text = arguments.strip()
         if not text:
-            return None if cut else Arguments("")
+            return None if cut else RepairedArguments("")
         read = _whole_value(text, cut=cut)
         if read is None:
-            return None if cut else Arguments(arguments)
+            return None if cut else RepairedArguments(arguments)
         value, faults = read
     value, more = _unwrapped(value, schema)
     faults += more
     if not isinstance(value, dict) or not faults:
-        return Arguments(arguments if isinstance(arguments, str) else canonical_arguments(arguments))
-    return Arguments(canonical_arguments(value), tuple(faults))
+        return RepairedArguments(arguments if isinstance(arguments, str) else canonical_arguments(arguments))
+    return RepairedArguments(canonical_arguments(value), tuple(faults))
 
 
 def _whole_value(text: str, *, cut: bool) -> tuple[Any, list[str]] | None:

@@ -78,6 +78,7 @@ class HfSampler:
         self._top_p = top_p
         self._seed = seed
         self._waiting: deque[_Request] = deque()
+        self._queue = threading.Lock()
         self._held = threading.Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="hf-policy")
         self._load = load
@@ -103,8 +104,11 @@ class HfSampler:
     def close(self) -> None:
         """End the worker once what it has begun is done. Requests that wait are given up."""
         self._worker.shutdown(wait=False, cancel_futures=True)
-        while self._waiting:
-            self._waiting.popleft().future.cancel()
+        with self._queue:
+            given_up = list(self._waiting)
+            self._waiting.clear()
+        for request in given_up:
+            request.future.cancel()
 
     def _work(self) -> None:
         """Serve one batch of whatever waits: a request may have been served with one before."""
@@ -147,16 +151,18 @@ class HfSampler:
         return [request for request in batch if request.limit >= 1]
 
     def _take(self) -> list[_Request]:
+        """The next batch: requests in the order in which they came, as many as fit."""
         batch: list[_Request] = []
         longest = 0
-        while self._waiting and len(batch) < MAX_BATCH:
-            request = self._waiting[0]
-            longest = max(longest, len(request.prompt) + request.limit)
-            if batch and longest * (len(batch) + 1) > MAX_BATCH_TOKENS:
-                break
-            self._waiting.popleft()
-            if not request.future.cancelled():
-                batch.append(request)
+        with self._queue:  # `close` may empty it meanwhile
+            while self._waiting and len(batch) < MAX_BATCH:
+                request = self._waiting[0]
+                longest = max(longest, len(request.prompt) + request.limit)
+                if batch and longest * (len(batch) + 1) > MAX_BATCH_TOKENS:
+                    break
+                self._waiting.popleft()
+                if not request.future.cancelled():
+                    batch.append(request)
         return batch
 
     def _sample(self, request: _Request) -> Sample:

@@ -20,12 +20,13 @@ from thresher.engine.errors import ModelRefused, ModelUnavailable
 from thresher.engine.policies.model.chat.replies import read_usage
 from thresher.engine.policies.model.client import ModelClient
 from thresher.engine.policies.model.overflow import Overflow, read_overflow
+from thresher.engine.policies.model.reading.mentions import named_ids
 from thresher.engine.policies.model.settings import ModelSettings
 from thresher.engine.policies.model.tokens.completions import TokenDoor
 from thresher.engine.policies.model.tokens.encoding import CodecCounter
 from thresher.engine.policies.model.tokens.rendering import Ids, TokenRenderer
 from thresher.engine.policies.model.tokens.sampling import TEMPERATURE, Sample, Sampler
-from thresher.engine.policies.model.tokens.styles import Style, named_in, style_for
+from thresher.engine.policies.model.tokens.styles import Style, style_for
 from thresher.engine.policy import Decision, ModelUsage, Sampled, View
 
 SEEDS_APART = 1_000
@@ -121,7 +122,7 @@ class TokensPolicy:
         arguments = self._style.final_call(text)
         if arguments is not None:
             return arguments
-        mentioned = named_in(text, (evidence.id for evidence in store))
+        mentioned = named_ids(text, (evidence.id for evidence in store))
         if mentioned:
             faults.append("the final answer named its documents without Document tags, the ids in it were taken")
             return {"evidence_ids": mentioned, "sufficient": True, "justification": text.strip()[:4_000]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -113,20 +113,3 @@ def _folder(model: str, tokenizer: str | Path | None) -> Path:
         "`chat` policy, which needs none",
         param="policy",
     )
-
-
-def named_in(text: str, known: Iterable[str]) -> list[str]:
-    """Evidence ids that a text names, in the order of their first mention."""
-    found = sorted((at, evidence) for evidence in known if (at := _mention(text, evidence)) >= 0)
-    return [evidence for _, evidence in found]
-
-
-def _mention(text: str, word: str) -> int:
-    """Where `word` stands in `text` by itself, -1 if nowhere."""
-    at = text.find(word)
-    while at >= 0:
-        before, behind = text[at - 1 : at], text[at + len(word) : at + len(word) + 1]
-        if not (before.isalnum() or behind.isalnum()):
-            return at
-        at = text.find(word, at + 1)
-    return -1

@@ -1,0 +1,1 @@
+"""What the scripts of this folder stand on: no figures of its own."""
