@@ -75,12 +75,14 @@ def hacks(
     from thresher.api.errors import UsageError
     from thresher.train.hacks.suite import PROGRESS, rankings
     from thresher.train.rewards.profiles import load_profile
+    from thresher.train.rewards.reward import check_added
     from thresher.train.tasks.task import load_task_set
 
     moments = tuple(progress or PROGRESS)
     if not all(0 <= at <= 1 for at in moments):
         raise UsageError(f"--progress is a share in 0..1, got {', '.join(f'{at:g}' for at in moments)}")
     profile = load_profile(rewards)
+    check_added(profile)  # before any search
     if judge is None and rubrics:
         raise UsageError("--rubric is for a judge: name one with --judge chat:MODEL@URL")
     if judge is None and profile.judge:

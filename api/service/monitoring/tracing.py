@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from thresher.engine.events import Event, EventType
 from thresher.engine.requests import SearchRequest, SearchResult
+from thresher.engine.tools.added import OUR_TOOLS
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -225,14 +226,8 @@ def _failed(span: Span, why: str) -> None:
 
 
 def tool_name(name: str) -> str:
-    """The name of a tool as spans may have it: a model may call for one that does not exist, by any text."""
-    return name if name in TOOLS else "unknown"
+    """The name of a tool as spans may have it: a model may call for one that does not exist, by any text.
 
-
-TOOLS = frozenset(
-    {
-        *("search_corpus", "grep_corpus", "read_document", "search_web", "fetch_page"),
-        *("prune_chunks", "restore_chunks", "fold", "finish", "create_subagent", "assign_task"),
-    }
-)
-"""Names of tools that spans may have: the engine's own. Those of plugins are `unknown`, too."""
+    Those of plugins are `unknown`, too.
+    """
+    return name if name in OUR_TOOLS else "unknown"

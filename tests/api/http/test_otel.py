@@ -24,12 +24,13 @@ from thresher.api.config import Settings
 from thresher.api.http import app as app_module
 from thresher.api.http import create_app
 from thresher.api.service.monitoring import tracing
-from thresher.api.service.monitoring.tracing import TOOLS, Tracing, load_tracing
+from thresher.api.service.monitoring.tracing import Tracing, load_tracing
 from thresher.corpus.collection import Collection
 from thresher.engine.policies import ScriptedPolicy
 from thresher.engine.policy import Decision, ToolUse, View
 from thresher.engine.swarm import ASSIGN_TASK, CREATE_SUBAGENT
 from thresher.engine.tools import CorpusScope, corpus_tools
+from thresher.engine.tools.added import OUR_TOOLS
 from thresher.engine.tools.web import web_tools
 
 QUESTION = "Who founded the Brask works?"
@@ -169,7 +170,7 @@ async def test_failures_are_marked(harbour: str, spans: InMemorySpanExporter) ->
 
 def test_spans_know_every_tool() -> None:
     names = {tool.name for tool in (*corpus_tools(CorpusScope(None, None)), *web_tools(None))}  # type: ignore[arg-type]
-    assert names | {CREATE_SUBAGENT, ASSIGN_TASK} == TOOLS
+    assert names | {CREATE_SUBAGENT, ASSIGN_TASK} == OUR_TOOLS
 
 
 def test_nothing_asked_for_is_nothing_done() -> None:

@@ -188,6 +188,22 @@ def test_hops_of_musique_are_its_steps(tmp_path: Path) -> None:
     assert task.split == ""
 
 
+def test_steps_of_musique_name_the_document_that_answers_them(tmp_path: Path) -> None:
+    nobody = {"id": 3, "question": "#2 >> born", "answer": "", "paragraph_support_idx": None}
+    steps = [*musique(1)["question_decomposition"], nobody]
+    import_tasks([write(tmp_path / "x.jsonl", [musique(1, question_decomposition=steps)])], tmp_path / "set")
+    [task] = load_tasks(tmp_path / "set" / "queries.jsonl")
+    titles = {document["id"]: title for title, document in corpus(tmp_path / "set").items()}
+    assert [(step.question, step.answer, titles.get(step.gold_id)) for step in task.decomposition] == [
+        ("Alma >> engine", "Brask works", "Ferry Alma"),
+        ("#1 >> founder", "Edda Brask", "Brask works"),
+        ("#2 >> born", "", None),
+    ]
+    wrong = musique(1, question_decomposition=[{"question": "?", "paragraph_support_idx": "1"}])
+    with pytest.raises(TaskError, match="paragraph_support_idx must be a whole number, got '1'"):
+        import_tasks([write(tmp_path / "y.jsonl", [wrong])], tmp_path / "other")
+
+
 def test_2wiki_takes_other_names_of_answers_from_the_file_beside_it(tmp_path: Path) -> None:
     aliases = [
         {"Q_id": "Q1", "aliases": ["No one"], "demonyms": []},

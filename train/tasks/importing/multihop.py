@@ -5,7 +5,7 @@ The paragraphs of all questions become one corpus, as in the pooled settings of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from thresher.train.tasks.importing.reading import Record, answers_of, json_records
 from thresher.train.tasks.importing.sink import Sink, text_of
-from thresher.train.tasks.task import Task, TaskError
+from thresher.train.tasks.task import Step, Task, TaskError
 
 HOTPOTQA, MUSIQUE, TWO_WIKI = "hotpotqa", "musique", "2wikimultihop"
 
@@ -28,6 +28,7 @@ class _Paragraph:
     title: str
     text: str
     supports: bool
+    index: int | None = None
 
 
 def import_hotpotqa(path: Path, sink: Sink, split: str) -> None:
@@ -68,15 +69,20 @@ def import_musique(path: Path, sink: Sink, split: str) -> None:
             sink.leave_out(NOT_ANSWERABLE, record.where)
             continue
         paragraphs = [
-            _Paragraph(item.text("title", required=False), item.text("paragraph_text"), _flag(item, "is_supporting"))
+            _Paragraph(
+                item.text("title", required=False),
+                item.text("paragraph_text"),
+                _flag(item, "is_supporting"),
+                _index(item, "idx"),
+            )
             for item in record.records("paragraphs")
         ]
         answers = answers_of(
             [*answers_of(record.fields.get("answer"), record.where), *record.items("answer_aliases", required=False)],
             record.where,
         )
-        hops = len(record.items("question_decomposition", required=False))
-        _put(sink, record, MUSIQUE, split, answers, paragraphs, kind=_musique_kind(record), hops=hops)
+        steps = record.records("question_decomposition", required=False)
+        _put(sink, record, MUSIQUE, split, answers, paragraphs, kind=_musique_kind(record), steps=steps)
 
 
 Importer = Callable[[Path, Sink, str], None]
@@ -112,9 +118,12 @@ def _put(
     *,
     kind: str,
     complete: bool = True,
-    hops: int = 0,
+    steps: Sequence[Record] = (),
 ) -> None:
-    """Put a question with its paragraphs, or count why it is left out, paragraphs and all."""
+    """Put a question with its paragraphs, or count why it is left out, paragraphs and all.
+
+    `steps`: what MuSiQue parts it into, each with the index of the paragraph that answers it.
+    """
     own_id = record.text("_id" if "_id" in record else "id")
     question = record.text("question").strip()
     if not answers:
@@ -125,14 +134,36 @@ def _put(
         sink.leave_out(NO_EVIDENCE, record.where)
         return
     gold: list[str] = []
+    at: dict[int | None, str] = {}
     for paragraph in paragraphs:
         document = sink.paragraph(paragraph.title, paragraph.text)
         if document is None:
             sink.leave_out(EMPTY_PARAGRAPHS, record.where)
         elif paragraph.supports:
             gold.append(document)
+            at[paragraph.index] = document
+    at[None] = ""  # a step of which nobody said where its answer stands
     gold_ids = tuple(dict.fromkeys(gold))
-    sink.task(Task(own_id, question, answers, gold_ids, hops or len(gold_ids), kind, split, source), record.where)
+    decomposition = tuple(
+        Step(
+            step.text("question"),
+            step.text("answer", required=False),
+            at.get(_index(step, "paragraph_support_idx"), ""),
+        )
+        for step in steps
+    )
+    task = Task(
+        own_id,
+        question,
+        answers,
+        gold_ids,
+        len(steps) or len(gold_ids),
+        kind,
+        split,
+        source,
+        decomposition=decomposition,
+    )
+    sink.task(task, record.where)
 
 
 def _answers(record: Record) -> tuple[str, ...]:
@@ -176,6 +207,13 @@ def _flag(record: Record, key: str) -> bool:
     value = record.fields.get(key, False)
     if not isinstance(value, bool):
         raise record.error(f"{key} must be true or false, got {value!r}")
+    return value
+
+
+def _index(record: Record, key: str) -> int | None:
+    value = record.fields.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise record.error(f"{key} must be a whole number, got {value!r}")
     return value
 
 
