@@ -113,7 +113,7 @@ docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-docs: $(DOCS_INSTALLED)
-	$(PYTEST) -m docs --durations=10 tests/docs
+	$(PYTEST) -m docs -n 2 --durations=10 tests/docs
 
 test-browser: setup setup-browser
 	$(PYTEST) -m browser --durations=5 tests/api/ui

@@ -115,12 +115,17 @@ def evaluate(
         setup = _setup(chosen, collection, _leak_guard(leak_guard, blocked_hosts), at_once)
         evaluation = _run(directories, _systems(chosen, compare), setup, split, limit, report, fresh)
         data, failed = evaluation.as_dict(), evaluation.failed
-    if report is not None:
-        _write_report(data, report)
-    if json:
-        emit(data)
-    else:
-        print_evaluation(out(), data)
+    try:
+        if report is not None:
+            _write_report(data, report)
+        if json:
+            emit(data)
+        else:
+            print_evaluation(out(), data)
+    except (AttributeError, KeyError, TypeError) as error:
+        if from_file is None:
+            raise
+        raise UsageError(f"--from: {from_file} is damaged ({error!r}): run the evaluation again") from error
     if failed:
         raise typer.Exit(ExitCode.PARTIAL)
 

@@ -273,6 +273,8 @@ def _warnings(gold: Gold) -> tuple[str, ...]:
     said = []
     if not gold.by_document:
         said.append("no gold id names a document of the index, so nothing is scored by document")
+    if gold.unknown:
+        said.append(f"{gold.unknown:,} gold ids name no document of the index; they count as not found")
     if gold.not_located:
         said.append(
             f"{gold.not_located:,} of {gold.excerpts:,} excerpts stand in no document of the index; their questions "

@@ -158,6 +158,7 @@ class Gold:
     Attributes:
         names: what gold ids call a document, by its own id; a document that is left out goes by its own id.
         by_document: whether gold ids name documents of the collection: if none does, nothing can be said by document.
+        unknown: gold ids that name none, where others do; they count as not found.
         places: where the excerpts of each task stand, by task id; only tasks whose excerpts were all found.
         excerpts: how many excerpts the tasks have; `not_located`: those of them that stand in no document.
     """
@@ -167,6 +168,7 @@ class Gold:
     places: Mapping[str, tuple[Place, ...]]
     excerpts: int = 0
     not_located: int = 0
+    unknown: int = 0
 
     def name(self, document_id: str) -> str:
         """What gold ids call a document."""
@@ -182,9 +184,10 @@ def gold_in(tasks: Sequence[Task], collection: Collection) -> Gold:
     own_ids = collection.document_owners(gold).keys() if gold else frozenset[str]()
     names = {document.id: source for source in gold - own_ids for document in collection.documents(source_id=source)}
     by_document = not gold or bool(own_ids) or bool(names)
+    unknown = len(gold - own_ids - set(names.values())) if by_document else 0
     marked = [excerpt for task in tasks for excerpt in task.excerpts]
     if not marked:
-        return Gold(names, by_document, {})
+        return Gold(names, by_document, {}, unknown=unknown)
     locator = _Locator(collection, {excerpt.document for excerpt in marked})
     places: dict[str, tuple[Place, ...]] = {}
     missing = 0
@@ -193,7 +196,7 @@ def gold_in(tasks: Sequence[Task], collection: Collection) -> Gold:
         missing += found.count(None)
         if found and None not in found:
             places[task.id] = tuple(place for place in found if place is not None)
-    return Gold(names, by_document, places, len(marked), missing)
+    return Gold(names, by_document, places, len(marked), missing, unknown)
 
 
 class _Locator:

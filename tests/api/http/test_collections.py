@@ -155,7 +155,7 @@ async def test_a_removal_that_is_cut_off_leaves_it_or_nothing(harbour: str, monk
 
     async with asking() as http:
         with monkeypatch.context() as patch:
-            patch.setattr(removal, "forget_elsewhere", unreachable)
+            patch.setattr(removal, "forget_before_removal", unreachable)
             error_of(await http.delete(**delete), 503, "index_unreachable")
         assert (await http.get("/v1/collections/harbour")).json()["chunks"] == 6
         with monkeypatch.context() as patch:  # dies before any file is gone

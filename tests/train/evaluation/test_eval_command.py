@@ -80,3 +80,12 @@ def test_mistakes_of_the_command_line(tmp_path: Path, arguments: list[str], mess
     outcome = Outcome("eval", *(argument.replace("DIR", str(directory)) for argument in arguments))
     assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
     assert message in outcome.err
+
+
+@pytest.mark.parametrize("rest", [{}, {"systems": [], "sets": [{}], "overall": 3}])
+def test_a_damaged_evaluation_is_a_message(tmp_path: Path, rest: dict[str, object]) -> None:
+    file = tmp_path / "evaluation.json"
+    file.write_text(json.dumps({"object": "evaluation", "schema": 1, **rest}))
+    outcome = Outcome("eval", "--from", file)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
+    assert f"{file} is damaged" in outcome.err

@@ -82,8 +82,9 @@ def test_excerpts_are_where_their_text_is(tmp_path: Path) -> None:
         assert gold.places["lines"] == (("ferries.md", 0, 19),)
         assert gold.places.keys() == {"exact", "off", "second", "lines"}
         assert (gold.excerpts, gold.not_located) == (7, 2)
-        assert not gold.by_document
-        assert gold_in([task("a", gold=("other.md", "elsewhere"))], collection).by_document
+        assert (gold.by_document, gold.unknown) == (False, 0)
+        known = gold_in([task("a", gold=("other.md", "elsewhere"))], collection)
+        assert (known.by_document, known.unknown) == (True, 1)
 
 
 @pytest.mark.parametrize("written", [TEXT, TEXT.replace("\n", "\r\n"), "\ufeff" + TEXT], ids=["lf", "crlf", "bom"])

@@ -45,7 +45,8 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collection]
 
 @pytest.fixture(scope="module")
 def plays(collection: Collection) -> Plays:
-    return asyncio.run(play(collection, tasks(), ASKED, tricks=(*TRICKS, *JUDGE_TRICKS)))
+    # The rules: on so small a world they find more than the shipped weights, and the margin below is theirs.
+    return asyncio.run(play(collection, tasks(), ASKED, honest="builtin:rules", tricks=(*TRICKS, *JUDGE_TRICKS)))
 
 
 async def judged(plays: Plays, collection: Collection, judge: Judge) -> Plays:
