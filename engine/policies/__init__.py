@@ -38,9 +38,9 @@ def make_policy(spec: str, settings: ModelSettings | None = None) -> Callable[[C
     """
     kind, colon, named = spec.partition(":")
     if kind == "builtin":
-        from thresher.engine.policies.builtin.factory import LEARNED, BuiltinFactory
+        from thresher.engine.policies.builtin.factory import RULES, BuiltinFactory
 
-        return BuiltinFactory.of(named if colon else LEARNED)
+        return BuiltinFactory.of(named if colon else RULES)
     if colon and kind in ("chat", "tokens", "hf"):
         return _model_policy(kind, spec, settings)
     added: Callable[[Collection], Policy] | None = plugin(Group.POLICIES, spec)
