@@ -2,7 +2,7 @@
 
 Compared: the same questions, vectors and passages with bare Chroma, tantivy and bm25s as their guides use them, with
     Chroma and tantivy alone on the very directories that Thresher keeps, and with numpy over all vectors. Each is
-    measured in a process of its own, in one run.
+    measured in a process of its own, in one run. bm25s comes with `pip install -e '.[bench]'`, and is left out without.
 Command: python benchmarks/scale.py --texts ../shared/data --keep WORK --json WORK/scale.json
     More: --chunks 100000 (about 10 minutes) or 1000000 (hours of building), --plots FOLDER.
 Takes: about 5 minutes with the default of 30,000 passages; what --keep holds is measured again, not built again.
@@ -16,6 +16,7 @@ Not shown: time of a model that embeds the question (vectors are given; they are
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import tempfile
 from pathlib import Path
@@ -62,6 +63,9 @@ def measured_in(options: argparse.Namespace, head: dict[str, Any]) -> None:
         for module, names in (("thresher_system", (*PARTS, "verifying")), ("bare_systems", SYSTEMS)):
             for name in names:
                 if name not in (options.only or (*PARTS, *SYSTEMS)):
+                    continue
+                if name == "bm25s" and importlib.util.find_spec(name) is None and not options.only:
+                    print("bm25s is left out: it is not installed (pip install -e '.[bench]')", flush=True)
                     continue
                 print(f"measuring {name} at {chunks}", flush=True)
                 least = min(chunks, _ATTACHED_AT_MOST) if name in ("chroma", "tantivy") else chunks
