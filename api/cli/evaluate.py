@@ -269,25 +269,19 @@ def _write_report(data: Mapping[str, Any], folder: Path) -> None:
     """Write the data and what is made of it."""
     import json
 
+    from thresher.corpus.paths import replace_file
     from thresher.train.evaluation.reporting.markdown import markdown
     from thresher.train.evaluation.reporting.page import page
     from thresher.train.evaluation.reporting.plots import draw
     from thresher.train.monitoring.plots import PlotError
 
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "evaluation.json", json.dumps(data, ensure_ascii=True, indent=1) + "\n")
+    replace_file(folder / "evaluation.json", json.dumps(data, ensure_ascii=True, indent=1) + "\n")
     drawn: list[Path] = []
     try:
         drawn = draw(data, folder / "plots")
     except PlotError as error:
         warn(f"the report has no pictures: {error}")
-    _replace(folder / "report.md", markdown(data))
-    _replace(folder / "report.html", page(data, drawn))
+    replace_file(folder / "report.md", markdown(data))
+    replace_file(folder / "report.html", page(data, drawn))
     note(f"report: {folder / 'report.md'}, {folder / 'report.html'}")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole, or leave the old one."""
-    made = path.with_name(f"{path.name}.new")
-    made.write_text(text, encoding="utf-8")
-    made.replace(path)

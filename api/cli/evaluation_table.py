@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thresher.api.cli.console import plural, table, warn
+from thresher.train.evaluation.reporting.figures import count, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +124,7 @@ def _print_details(console: Console, found: Data, *, many: bool) -> None:
     for name, system in found["systems"].items():
         summary = system["summary"]
         if not many:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in summary["stop_reasons"].items())
+            reasons = ", ".join(f"{times:,} {reason}" for reason, times in summary["stop_reasons"].items())
             console.print(f"{name} ended by: {reasons}", style="dim")
         if (leaks := system.get("leaks")) is not None:
             _print_leaks(console, name, leaks)
@@ -150,19 +151,11 @@ def _interval(difference: Data) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _bare_percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
+    return "–" if value is None else f"{percent(value)} %"
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.2f}"
-
-
-def _count(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
 
 
 def _seconds(value: float | None) -> str:
@@ -189,20 +182,20 @@ _COMPARED: Sequence[tuple[str, str]] = (("recall@10", "recall_10"), ("span recal
 """Metrics whose differences are printed, the first one known in a table with systems as rows."""
 
 _COLUMNS: Sequence[tuple[str, str, Form]] = (
-    ("R@5", "recall_5", _bare_percent),
-    ("R@10", "recall_10", _bare_percent),
-    ("all@10", "all_gold_10", _bare_percent),
-    ("nDCG", "ndcg_10", _bare_percent),
-    ("span R", "span_recall", _bare_percent),
-    ("span P", "span_precision", _bare_percent),
-    ("answer", "answer_found", _bare_percent),
-    ("abst F1", "abstention_f1", _bare_percent),
-    ("context", "peak_context_tokens", _count),
-    ("prompts", "prompt_tokens", _count),
+    ("R@5", "recall_5", percent),
+    ("R@10", "recall_10", percent),
+    ("all@10", "all_gold_10", percent),
+    ("nDCG", "ndcg_10", percent),
+    ("span R", "span_recall", percent),
+    ("span P", "span_precision", percent),
+    ("answer", "answer_found", percent),
+    ("abst F1", "abstention_f1", percent),
+    ("context", "peak_context_tokens", count),
+    ("prompts", "prompt_tokens", count),
     ("cost", "cost", _money),
     ("s", "seconds_median", _bare_seconds),
     ("×", "seconds_ratio", _times),
-    ("failed", "failed", _count),
+    ("failed", "failed", count),
 )
 """What matters most, in per cent, tokens, and seconds a question."""
 _LEFT_OUT = ("recall_5", "span_precision", "seconds_ratio", "ndcg_10", "prompt_tokens", "cost", "all_gold_10")
@@ -225,21 +218,21 @@ _ROWS: Sequence[tuple[str, str, Form]] = (
     ("answer right", "answer_right", _percent),
     ("trajectory recall", "trajectory_recall", _percent),
     ("prune accuracy", "prune_accuracy", _percent),
-    ("passages pruned", "pruned", _count),
-    ("said insufficient, no gold", "abstained_without_gold", _count),
-    ("said insufficient, gold", "abstained_with_gold", _count),
+    ("passages pruned", "pruned", count),
+    ("said insufficient, no gold", "abstained_without_gold", count),
+    ("said insufficient, gold", "abstained_with_gold", count),
     ("abstention precision", "abstention_precision", _percent),
     ("abstention recall", "abstention_recall", _percent),
     ("turns", "turns", _number),
     ("searches", "searches", _number),
-    ("peak context tokens", "peak_context_tokens", _count),
-    ("prompt tokens, all turns", "prompt_tokens", _count),
-    ("of these cached", "cached_tokens", _count),
-    ("tokens written", "completion_tokens", _count),
-    ("tokens prefilled again", "reprefill_tokens", _count),
-    ("tokens returned", "returned_tokens", _count),
+    ("peak context tokens", "peak_context_tokens", count),
+    ("prompt tokens, all turns", "prompt_tokens", count),
+    ("of these cached", "cached_tokens", count),
+    ("tokens written", "completion_tokens", count),
+    ("tokens prefilled again", "reprefill_tokens", count),
+    ("tokens returned", "returned_tokens", count),
     ("cost of a query", "cost", _money),
-    ("recoveries", "recoveries", _count),
+    ("recoveries", "recoveries", count),
     ("sub-agents", "subagents", _number),
     ("sub-agents of use", "useful_subagents", _number),
     ("critical steps", "critical_steps", _number),
@@ -247,7 +240,7 @@ _ROWS: Sequence[tuple[str, str, Form]] = (
     ("seconds a query, median", "seconds_median", _seconds),
     ("seconds a query, p95", "seconds_p95", _seconds),
     ("times one search", "seconds_ratio", _times),
-    ("failed", "failed", _count),
+    ("failed", "failed", count),
 )
 _IF_ANY = frozenset({"recoveries", "abstained_without_gold"})
 """Rows that are left out where no system has anything to show."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from thresher.train.evaluation.reporting import figures
+
 MILLION = 1_000_000
 
 
@@ -62,6 +64,5 @@ class Cost:
 
 
 def money_text(amount: float, currency: str) -> str:
-    """An amount with as many decimals as it needs to say something: searches cost fractions of a cent."""
-    decimals = 2 if amount >= 1 or amount == 0 else 4 if amount >= 0.001 else 6
-    return f"{amount:,.{decimals}f} {currency}"
+    """An amount, with as many decimals as it needs to say something, and its currency."""
+    return f"{figures.money(amount)} {currency}"

@@ -186,7 +186,8 @@ def _hint(part: str) -> str:
 def _board(own: System) -> Sequence[System]:
     """One search, both builtin policies, and the chosen policy with each way to keep its context small, and a swarm.
 
-    A reranker, where one is set, reads for one search and for the policy.
+    Where a builtin policy is chosen, that is the learned one: the swarm and the strategies are of one policy. A
+    reranker, where one is set, reads for one search and for the policy.
     """
     rules, learned = "builtin:rules", "builtin:learned"
     policy = learned if own.policy in (None, "builtin", rules) else own.policy
